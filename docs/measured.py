@@ -16,16 +16,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache, partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
-from tempplug_benchmarks.kinds import reports
+from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
-from tempplug_benchmarks.report.across import columns
+from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
-from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p
+from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.training import TrainingReport
 
@@ -64,7 +65,7 @@ def arms(arguments: str) -> list[str]:
     reported = any(_reported(row, metric) for row in comparison.rows)
     header = ["strategy+objective", metric.name, f"minus `{comparison.baseline}`, 95 %", holm_p(comparison), "seeds"]
     lines = [[*header, *(["reported"] if reported else [])]]
-    for row in sorted(comparison.rows, key=lambda each: _order(each.label)):
+    for row in _ordered(comparison.rows):
         summary = row.summaries.get(metric.name)
         adjusted = row.significance.adjusted if row.significance and metric.name == comparison.primary.name else None
         cells = [f"`{row.label}`", format_summary(summary, metric), _difference(row, comparison, metric), format_p(adjusted)]
@@ -89,7 +90,7 @@ def metrics(arguments: str) -> list[str]:
     (comparison,), _ = _asked(place)
     chosen = [_asked(f"{place}|{name}")[1] for name in names.split(",")]
     lines = [["strategy+objective", *(metric.name for metric in chosen), "seeds"]]
-    for row in sorted(comparison.rows, key=lambda each: _order(each.label)):
+    for row in _ordered(comparison.rows):
         shown = [format_summary(row.summaries.get(metric.name), metric) for metric in chosen]
         lines.append([f"`{row.label}`", *shown, _seeds([row], chosen[0])])
     return _table(lines)
@@ -101,14 +102,14 @@ def spread(arguments: str) -> list[str]:
     lines = [header]
     for each in _asked(arguments)[0]:
         metric, own = each.primary, Arm(each.baseline).parts
-        fixed = [row for row in each.rows if own and (got := _temperature(row.label)) is not None and got[1] == own[1]]
+        fixed = [row for row in each.rows if own and (_temperature(row.label) or (0, ""))[1] == own[1]]
         fixed = [row for row in fixed if metric.name in row.summaries]
         if len(fixed) < 2 or each.signal is False:
             continue
         sign = 1 if metric.higher_is_better else -1
         worst = min(fixed, key=lambda row: sign * row.summaries[metric.name].mean)
         (best,) = [row for row in fixed if row.label == each.baseline]
-        tried = ", ".join(f"{_tau(row)}" for row in sorted(fixed, key=lambda row: _order(row.label)))
+        tried = ", ".join(map(_tau, _ordered(fixed)))
         cells = [f"{_link(each)}: {metric.name}", tried]
         for row in (best, worst):
             cells += [_tau(row), format_summary(row.summaries[metric.name], metric)]
@@ -138,7 +139,7 @@ def temperatures(arguments: str) -> list[str]:
     """``TASK TASK …``: where the temperatures of the arms began and ended, and the smallest and largest of any pair."""
     lines = [["task", "strategy+objective", "first", "last", "smallest", "largest", "seeds"]]
     for each in _asked(arguments)[0]:
-        for row in sorted(each.rows, key=lambda row: _order(row.label)):
+        for row in _ordered(each.rows):
             if row.temperatures and _temperature(row.label) is None:
                 of = row.temperatures
                 low, high = min(of["min"].values.values()), max(of["max"].values.values())
@@ -220,10 +221,8 @@ def _figures(of: Mapping[str, float], *names: str) -> list[str]:
 
 def _mean(values: Any) -> str:
     """Returns the mean of one number, of a list or of a summary, in three digits."""
-    if isinstance(values, Mapping):
-        values = values["mean"]
-    numbers = values if isinstance(values, list) else [values]
-    return f"{sum(numbers) / len(numbers):.3g}"
+    numbers = values["mean"] if isinstance(values, Mapping) else values
+    return f"{fmean(numbers if isinstance(numbers, list) else [numbers]):.3g}"
 
 
 def _json(name: str) -> Any:
@@ -235,7 +234,7 @@ def _comparisons() -> tuple[Comparison, ...]:
     found = reports(RESULTS)[0]
     if not isinstance(found, TrainingReport) or found.problems:
         raise SystemExit(f"{RESULTS} cannot be reported: it has no results of trainings, or such as cannot be read.")
-    return found.comparisons
+    return tuple(found.comparisons)
 
 
 def _asked(arguments: str, one_metric: bool = True) -> tuple[list[Comparison], Any]:
@@ -266,17 +265,17 @@ def _link(comparison: Comparison) -> str:
 def _order(label: str) -> tuple[int, float, str]:
     """Returns what arms are sorted by: what is no strategy, fixed temperatures, the others."""
     fixed = _temperature(label)
-    if fixed is not None:
-        return 1, fixed[0], fixed[1]
-    return 2 if Arm(label).parts else 0, 0.0, label
+    return (1, *fixed) if fixed else (2 if Arm(label).parts else 0, 0.0, label)
+
+
+def _ordered(rows: Iterable[ArmRow]) -> list[ArmRow]:
+    return sorted(rows, key=lambda row: _order(row.label))
 
 
 def _temperature(label: str) -> tuple[float, str] | None:
     """Returns temperature and objective of a fixed one, None of anything else."""
     strategy, objective = Arm(label).parts or (label, "")
-    if not strategy.startswith("fixed:"):
-        return None
-    return float(parse_spec(strategy)[1]["temperature"]), objective
+    return (float(parse_spec(strategy)[1]["temperature"]), objective) if strategy.startswith("fixed:") else None
 
 
 def _tau(row: ArmRow) -> str:
@@ -292,8 +291,8 @@ def _difference(row: ArmRow, comparison: Comparison, metric: Metric) -> str:
 
 def _mark(row: ArmRow | None) -> str:
     """Returns ▲ or ▼ where the verdict is better or worse."""
-    verdict = row.significance.verdict if row and row.significance else ""
-    return {"better": " ▲", "worse": " ▼"}.get(verdict, "")
+    found = tone(row.significance if row else None)
+    return f" {MARKS[found]}" if found else ""
 
 
 def _cell(comparison: Comparison, label: str, metric: Metric) -> str:

@@ -100,15 +100,6 @@ def arms(*labels: str, reported: Mapping[str, tuple[PaperRow, ...]] | None = Non
     return tuple(Arm(label, (reported or {}).get(label, ()), split_changes(label)[1]) for label in labels)
 
 
-def fixed(objective: str, *temperatures: float) -> tuple[str, ...]:
-    """Returns the labels of fixed temperatures with an objective.
-
-    >>> fixed("dcl", 0.1, 1)
-    ('fixed:temperature=0.1+dcl', 'fixed:temperature=1+dcl')
-    """
-    return tuple(f"fixed:temperature={each:g}+{objective}" for each in temperatures)
-
-
 def split_changes(text: str) -> tuple[str, dict[str, Any]]:
     """Splits ``NAME@SETTING=VALUE,...`` into the name and its settings; raises `ConfigError` for malformed settings.
 
@@ -119,6 +110,15 @@ def split_changes(text: str) -> tuple[str, dict[str, Any]]:
     if "/" in rest:
         raise ConfigError(f"'{text}' must have no slash behind its @.")
     return name, parse_options(rest.split(",")) if at else {}
+
+
+def format_settings(settings: Mapping[str, Any]) -> str:
+    """Returns settings as text.
+
+    >>> format_settings({"num_train_epochs": 400.0, "bf16": True})
+    'num_train_epochs=400, bf16=true'
+    """
+    return ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
 
 
 def parse_arm(text: str, recipe: Recipe) -> Arm:

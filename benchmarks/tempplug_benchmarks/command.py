@@ -7,53 +7,33 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
 from tempplug.errors import ConfigError
-from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
 from tempplug_benchmarks import sweep, training
-from tempplug_benchmarks.kinds import KINDS, reports
-from tempplug_benchmarks.profile import PROFILES, Profile
-from tempplug_benchmarks.report.pages import page
-from tempplug_benchmarks.run.table_plan import listing
+from tempplug_benchmarks.papers.maps import PAPERS, paper_map
+from tempplug_benchmarks.profile import PROFILES
+from tempplug_benchmarks.report.comparison import check_known, compare, consistent
+from tempplug_benchmarks.report.pages import page, render
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.store import Entry
+from tempplug_benchmarks.run.table_plan import size_of
+from tempplug_benchmarks.speed import kind as speed
+from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
+from tempplug_benchmarks.speed.targets import SpeedSuite
 from tempplug_benchmarks.suite import Suite, load_suite
+from tempplug_benchmarks.training import TrainingReport
 
-_RUN_HELP = """\
-Each finished run is one JSON file below DIR. The same command continues after an interruption. A stored result of another
-recipe, data set or spec is not reused: the command stops and names the difference. Two commands may share DIR.
-
-  tempplug bench run all --workers 2 --output runs                    a few minutes: some arms of two suites
-  tempplug bench run all --profile small --workers 2 --output runs    every suite whose packages and data are there
-  tempplug bench run node --tasks citeseer --strategies macl --output runs
-  tempplug bench run speed --profile small --tasks nt-xent one-way --busy --output runs
-  tempplug bench run --table temperature-free/3 macl/9 --output runs  the arms of these tables
-  tempplug bench run --paper macl --profile paper --data-dir DIR --output runs
-
-A run of all also writes DIR/index.html with all tables and plots.
-
-ARM is STRATEGY[+OBJECTIVE][+TERM...][@SETTING=VALUE,...] with spec strings, a label of the task without a plus sign
-(untrained), or all. Options that are not given, and the objective, come from the method's recipe. A TERM is one on negatives
-(tempplug list negatives). Settings after @ apply to that arm alone:
-
-  --strategies macl macl+dcl fixed:temperature=0.07+flatnce+hardness:strength=9 schedule+infonce@heads=3
-  --strategies all temperature-free:eps=1e-3                          the task's arms and one more
-
-The task's baseline always runs too, except with --table and --paper. TASK may have settings for all arms:
---tasks cifar10@num_train_epochs=400. Epochs, batch and learning rate are those of profile paper and are scaled in smaller ones.
-
-With --table and --paper, arms, methods and the settings that a table varies are the paper's in every profile; recipe, length
-and data are the paper's in profile paper alone. Tasks without the profile or its data are skipped with a message.
-
-Exit status: 0; 1 if a run failed; 2 for wrong usage or input; 130, 143 and 129 after an interruption.
-"""
+KINDS = {training.TITLE: training, speed.TITLE: speed}
+"""By `Suite.kind`, modules with ``add_options`` and ``run``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -97,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         "run",
         help="run a suite",
         description="Run the tasks of a suite: train and measure every arm with every seed, or measure speed.",
-        epilog=_RUN_HELP,
+        epilog=files("tempplug_benchmarks").joinpath("run_help.txt").read_text(encoding="utf-8"),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("suite", nargs="?", help="name of a suite (tempplug bench list); all: every suite that trains")
@@ -139,13 +119,11 @@ def _list(options: argparse.Namespace) -> int:
     if options.papers:
         if options.suite or options.task:
             raise ConfigError("--papers must be given without a suite and --task: it lists the tables of papers.")
-        print("\n".join(listing()))
+        print(render("papers.txt", papers=map(paper_map, PAPERS), size_of=size_of))
         return 0
     if options.suite:
         suite = load_suite(options.suite)
-        print(f"{suite.name}: {suite.summary}")
-        for line in _listing(suite) if options.task is None else _details(suite, options.task):
-            print(f"  {line}")
+        print(render("suite.txt", suite=suite, task=None if options.task is None else suite.task(options.task)), end="")
         return 0
     if options.task is not None:
         raise ConfigError(f"--task {options.task} needs the name of its suite: tempplug bench list SUITE --task TASK.")
@@ -159,40 +137,6 @@ def _list(options: argparse.Namespace) -> int:
     print(*("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows), sep="\n")
     print("`tempplug bench list SUITE` shows its tasks and profiles, `... --task TASK` also arms, recipe and metrics.")
     return 0
-
-
-def _listing(suite: Suite) -> Iterator[str]:
-    """Returns one line for each task and for each of its profiles."""
-    for task in suite.tasks:
-        yield f"{task.name}: {task.summary}"
-        for name, profile in task.profiles.items():
-            named = "; runs only if the task is named" if name in task.by_name else ""
-            yield f"  {name}: {_data(profile)}; {len(profile.arms)} arms{named}"
-
-
-def _details(suite: Suite, task: str) -> Iterator[str]:
-    """Returns lines about the profiles of a task: data, recipe, arms and metrics."""
-    found = suite.task(task)
-    yield f"{found.name}: {found.summary}; method {found.method.name}"
-    for name, profile in found.profiles.items():
-        yield f"  {name}: {_data(profile)}"
-        yield f"    recipe: {_values(profile.settings())}"
-        if profile.training:
-            yield f"    training: {_values(profile.training)}"
-        yield f"    resources on a cluster: {found.resources_of(name)}"
-        for arm in profile.arms:
-            changes = f" ({_values(arm.changes)})" if arm.changes else ""
-            yield f"    arm {arm.label}{changes}{' (baseline)' if arm.label == found.baseline else ''}"
-        for metric in profile.metrics:
-            yield f"    metric {metric.name}: {metric.summary}{' (primary)' if metric.name == profile.primary else ''}"
-
-
-def _data(profile: Profile) -> str:
-    return profile.dataset + (f"; needs {', '.join(profile.needs)}" if profile.needs else "")
-
-
-def _values(settings: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
 
 
 def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
@@ -245,3 +189,35 @@ def _report(options: argparse.Namespace) -> int:
     else:
         write_text(options.out, content)
     return 0
+
+
+Report = TrainingReport | SpeedReport
+"""The results of one kind of suite in a folder."""
+
+
+def reports(folder: Path) -> list[Report]:
+    """Returns at least one report: one for each kind with results below the folder. The first report lists all problems.
+
+    Raises:
+        DataError: the folder is missing or has no results.
+    """
+    suites: dict[str, Suite] = {}
+
+    def check(entry: Entry) -> None:
+        suite = suites[entry.suite] = suites.get(entry.suite) or load_suite(entry.suite)
+        if isinstance(suite, SpeedSuite):
+            read_case(entry, suite)
+        else:
+            check_known(entry, suite)
+
+    loaded = load_results(folder, check)
+    measuring = {name: suite for name, suite in suites.items() if isinstance(suite, SpeedSuite)}
+    measured = [each for each in (*loaded.results, *loaded.failures) if each.suite in measuring]
+    trained = loaded.only(lambda entry: entry.suite not in measuring)
+    found: list[Report] = []
+    if trained.results or trained.failures or not measured:
+        trained = consistent(trained)
+        found.append(TrainingReport(compare(trained, suites), trained.problems))
+    if measured:
+        found.append(SpeedReport(sections(measured, measuring), () if found else loaded.problems))
+    return found

@@ -75,14 +75,11 @@ def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> l
         raise ConfigError(f"'{spec}' cannot be drawn as a curve over similarity alone: {error}") from error
     if whole.uniform:
         return [_curve(spec, whole)]
-    found: dict[tuple[float, ...], list[str]] = {}
-    drawn: dict[tuple[float, ...], Curve] = {}
+    found: dict[tuple[float, ...], tuple[Curve, list[str]]] = {}
     for row, name in enumerate(names):
         curve = _curve(spec, whole.at(slice(row, row + 1), slice(0, POINTS)))
-        key = tuple(curve.logit.tolist())
-        drawn.setdefault(key, curve)
-        found.setdefault(key, []).append(name)
-    return [replace(drawn[key], label=f"{spec}, {_together(anchors)}") for key, anchors in found.items()]
+        found.setdefault(tuple(curve.logit.tolist()), (curve, []))[1].append(name)
+    return [replace(curve, label=f"{spec}, {_together(anchors)}") for curve, anchors in found.values()]
 
 
 @rc_context(STYLE)
@@ -105,18 +102,10 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
     figure = Figure(figsize=(12.6, height), layout="constrained")
     panels = figure.subplots(1, 3)
     for position, curve in enumerate(found):
-        style = {
-            "color": COLOURS[position % len(COLOURS)],
-            "linestyle": _DASHES[position % len(_DASHES)],
-            "linewidth": 2.2,
-        }
+        style = {"color": COLOURS[position % len(COLOURS)], "linestyle": _DASHES[position % len(_DASHES)], "linewidth": 2.2}
         for panel, values in zip(panels, (curve.temperature, curve.logit, curve.gradient), strict=True):
             panel.plot(curve.similarity.numpy(), values.numpy(), label=curve.label, **style)
-    names = (
-        ("temperature", "τ"),
-        ("logit", "l, nats"),
-        ("gradient of the logit", "dl/ds, nats per unit of similarity"),
-    )
+    names = (("temperature", "τ"), ("logit", "l, nats"), ("gradient of the logit", "dl/ds, nats per unit of similarity"))
     for panel, (name, unit) in zip(panels, names, strict=True):
         panel.set(title=name, xlabel="similarity s", ylabel=unit, xlim=(-1, 1), xticks=(-1, -0.5, 0, 0.5, 1))
     panels[0].set_ylim(bottom=0)

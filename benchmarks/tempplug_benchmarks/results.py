@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tempplug.errors import DataError, TempplugError
@@ -86,6 +86,10 @@ class Loaded:
     failures: tuple[Failure, ...]
     problems: tuple[str, ...]
     looks: Mapping[tuple[str, str, str], tuple[Look, ...]] = field(default_factory=dict)
+
+    def only(self, which: Callable[[Entry], bool]) -> Loaded:
+        """Returns a copy with the results and failures for which the function returns true."""
+        return replace(self, results=tuple(filter(which, self.results)), failures=tuple(filter(which, self.failures)))
 
 
 def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: None) -> Loaded:
@@ -176,11 +180,9 @@ def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]
     from scipy.stats import t
 
     pairs = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
-    if not pairs:
-        return None
+    if len(pairs) < 2:
+        return Difference(pairs[0], None, None, 1) if pairs else None
     mean = statistics.fmean(pairs)
-    if len(pairs) == 1:
-        return Difference(mean, None, None, 1)
     deviation = statistics.stdev(pairs)
     half = float(t.ppf((1 + CONFIDENCE) / 2, len(pairs) - 1)) * deviation / math.sqrt(len(pairs))
     return Difference(mean, mean - half, mean + half, len(pairs), deviation)

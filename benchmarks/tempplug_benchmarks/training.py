@@ -6,8 +6,9 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from rich.console import Console
 
@@ -20,7 +21,7 @@ from tempplug_benchmarks.results import Loaded, load_results
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.progress import Progress
 from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
-from tempplug_benchmarks.run.store import Entry, Failure
+from tempplug_benchmarks.run.store import Failure
 from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
 from tempplug_benchmarks.run.tuning import controls, expanded
 from tempplug_benchmarks.suite import Suite
@@ -89,7 +90,7 @@ def run_all(options: argparse.Namespace) -> int:
         suites.append(suite)
         runs += planned
     status, found = _run(suites, _with_data(runs, options, "task of any suite"), options)
-    terminal.print_summary(Console(), found.comparisons, found.problems)
+    terminal.print_report(Console(), found.comparisons, found.problems, briefly=True)
     file = options.output / PAGE
     write_text(file, pages.page(found.html_parts()))
     print(f"All tables, plots and commands: {file.resolve().as_uri()}")
@@ -124,16 +125,14 @@ def run_tables(options: argparse.Namespace) -> int:
 
 def _with_data(runs: Sequence[Run], options: argparse.Namespace, which: str) -> list[Run]:
     """Returns the runs with available data and prints the tasks left out; raises `DataError` if no run is left."""
-    missing: dict[tuple[str, str], DataError | None] = {}
-    for run in runs:
-        if (run.suite, run.task.name) not in missing:
-            missing[run.suite, run.task.name] = None
-            try:
-                run.sizes.check_data(run.task.name, _data_dir(options.data_dir))
-            except DataError as error:
-                print(f"left out: {error}", file=sys.stderr)
-                missing[run.suite, run.task.name] = error
-    kept = [run for run in runs if missing[run.suite, run.task.name] is None]
+    missing = set()
+    for place, run in {(run.suite, run.task.name): run for run in runs}.items():
+        try:
+            run.sizes.check_data(run.task.name, _data_dir(options.data_dir))
+        except DataError as error:
+            print(f"left out: {error}", file=sys.stderr)
+            missing.add(place)
+    kept = [run for run in runs if (run.suite, run.task.name) not in missing]
     if not kept:
         raise DataError(f"no {which} has its data for profile '{options.profile}': pass --data-dir or set TEMPPLUG_DATA.")
     return kept
@@ -168,16 +167,12 @@ def _execute(runs: Sequence[Run], options: argparse.Namespace) -> list[Failure]:
 def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Loaded:
     """Returns the stored results of these runs."""
     keys = {run.key for run in runs}
-
-    def of_these(entry: Entry) -> bool:
-        return entry.key in keys
-
-    loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if of_these(entry) else None)
-    return replace(loaded, results=tuple(filter(of_these, loaded.results)), failures=tuple(filter(of_these, loaded.failures)))
+    loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if entry.key in keys else None)
+    return loaded.only(lambda entry: entry.key in keys)
 
 
 @dataclass(frozen=True)
-class TrainingReport:
+class TrainingReport(pages.Report):
     """The comparisons of a results folder.
 
     Attributes:
@@ -185,20 +180,14 @@ class TrainingReport:
         problems: messages about files that could not be read.
     """
 
-    comparisons: tuple[Comparison, ...]
-    problems: tuple[str, ...]
+    template: ClassVar[str] = "training"
+
+    comparisons: Sequence[Comparison]
+    problems: Sequence[str]
 
     def print(self, console: Console) -> None:
         """Prints the tables."""
         terminal.print_report(console, self.comparisons, self.problems)
-
-    def markdown(self) -> str:
-        """Returns the report as Markdown."""
-        return pages.markdown(self.comparisons, self.problems)
-
-    def html_parts(self) -> list[str]:
-        """Returns the report as fragments of an HTML page."""
-        return pages.html_parts(self.comparisons, self.problems)
 
 
 def _data_dir(given: Path | None) -> Path | None:

@@ -8,7 +8,7 @@ import torch
 
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_finetune import Labelled
-from tempplug_benchmarks.tasks.molecule_generated import generate, labels
+from tempplug_benchmarks.tasks.molecule import generate, labels
 
 
 def unlabelled(count: int = 101) -> MoleculeSet:

@@ -28,7 +28,7 @@ from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.graph.user_modules import UserEncoder, create_encoder, find
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
-from tempplug_benchmarks.tasks.node_generated import citation_graph
+from tempplug_benchmarks.tasks.node import citation_graph
 
 BATCHES: dict[str, Any] = {"per_device_train_batch_size": 250, "neighbours": 2}
 ENCODER = '''

@@ -31,7 +31,7 @@ from tempplug_adapters.recommendation.dcrec_recipe import METHOD as DCREC
 from tempplug_adapters.recommendation.recipe import METHOD as SASREC
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.train import train
-from tempplug_benchmarks.tasks.node_generated import citation_graph
+from tempplug_benchmarks.tasks.node import citation_graph
 
 
 class Toy(NamedTuple):

@@ -21,7 +21,7 @@ from tempplug_adapters.graph import molecule_files
 from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeBatch, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import DATASETS, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import scaffold_split
-from tempplug_benchmarks.tasks.molecule_generated import generate
+from tempplug_benchmarks.tasks.molecule import generate
 
 # a ring, a lone atom, a salt of two atoms without bonds, stereo bonds and centres, a wildcard, a dative bond
 SMILES = ["c1ccccc1C#N", "C", "[Na+].[Cl-]", "F/C=C/[C@H](N)O", "F/C=C\\[C@@H](N)O", "*C=O", "[NH3]->[Cu]"]

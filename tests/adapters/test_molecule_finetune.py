@@ -20,7 +20,7 @@ from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import FINE_TUNING, FineTuneRecipe
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.train import train
-from tempplug_benchmarks.tasks.molecule_generated import generate
+from tempplug_benchmarks.tasks.molecule import generate
 
 NAN = math.nan
 SMILES = ["C", "[Na+].[Cl-]", "F/C=C/[C@H](N)O", *generate(6, seed=0)]

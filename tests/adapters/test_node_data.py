@@ -24,7 +24,7 @@ from tempplug_adapters.data_files.matrices import read_matrix
 from tempplug_adapters.graph import node_data
 from tempplug_adapters.graph.node_data import check_graph, labels_of, load_graph
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_benchmarks.tasks.node_generated import citation_graph
+from tempplug_benchmarks.tasks.node import citation_graph
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
 

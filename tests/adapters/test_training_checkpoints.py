@@ -29,7 +29,7 @@ from tempplug_adapters.training.checkpoints import (
     resume_point,
 )
 from tempplug_adapters.training.train import train
-from tempplug_benchmarks.tasks.node_generated import citation_graph
+from tempplug_benchmarks.tasks.node import citation_graph
 
 
 def checkpoint(folder: Path, step: int, best: int | None = None) -> Path:

@@ -6,6 +6,7 @@ import io
 import random
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -17,11 +18,12 @@ from scipy import stats
 
 from tempplug_benchmarks.report.across import columns, cross_table, ranking
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import html_parts, markdown, page as whole
-from tempplug_benchmarks.report.terminal import print_report, print_summary
+from tempplug_benchmarks.report.pages import page as whole
+from tempplug_benchmarks.report.terminal import print_report
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.training import TrainingReport
 
 ARMS = ["fixed+infonce", "macl+reweighted", "macl+infonce", "temperature-free+infonce", "fixed:temperature=0.5+infonce"]
 SCORES = {
@@ -55,7 +57,7 @@ def four(every: dict[str, Comparison]) -> tuple[Comparison, ...]:
 
 
 def shown(tell: object, comparisons: tuple[Comparison, ...], **options: object) -> str:
-    """What `print_report` or `print_summary` prints."""
+    """What `print_report` prints, in full or briefly."""
     stream = io.StringIO()
     tell(Console(file=stream, width=120, **options), comparisons, ["old.json is not JSON"])  # type: ignore[operator, arg-type]
     return stream.getvalue()
@@ -109,7 +111,7 @@ def test_the_table_has_rank_difference_and_verdict(four: tuple[Comparison, ...])
         "fixed, highest": "τ 0.5: +5.00 ▲; [+5.00, +5.00]",
     }
     assert "mean ranks over 4 data sets of 3 strategies: Friedman p = 0.022; two differ where" in told[1]
-    assert "## All tasks" in markdown(four, [])
+    assert "## All tasks" in TrainingReport(four, []).markdown()
     coloured = shown(print_report, four, force_terminal=True, color_system="standard")
     assert re.search(r"\x1b\[32m *1 · \+1\.00 ▲", coloured), "green"
     assert re.search(r"\x1b\[31m *3 · -1\.00 ▼", coloured), "red"
@@ -118,13 +120,13 @@ def test_the_table_has_rank_difference_and_verdict(four: tuple[Comparison, ...])
 
 def test_few_tasks_are_columns_below_everything_else_and_a_summary_is_short(four: tuple[Comparison, ...]) -> None:
     two = tuple(each for each in four if each.task.name in ("one", "two"))
-    for tell in (print_report, print_summary):
+    for tell in (print_report, partial(print_report, briefly=True)):
         below = shown(tell, two).partition("\nAll tasks\n")[2]
         header, *lines = filter(str.strip, below.splitlines())
         assert re.split("  +", header.strip()) == ["strategy", "toy / one: STSB", "toy / two: STSB"], "too few to be ranked"
         assert [line.split()[0] for line in lines if " · " in line] == ["fixed", "macl", "temperature-free"]
         assert re.search(r"^ fixed, highest +τ 0.5: \+5.00 ▲ +τ 0.5: \+5.00 ▲", below, re.MULTILINE)
-    told = shown(print_summary, two)
+    told = shown(partial(print_report, briefly=True), two)
     for words in (
         "toy / one / quick  STSB: Spearman × 100 of nothing\ndata: data of one\n",
         "Better than fixed+infonce: fixed:temperature=0.5+infonce, macl+reweighted.",
@@ -157,7 +159,7 @@ def test_the_page_has_the_table_with_colours_and_a_task_without_signal_is_not_ra
     across = cross_table(quiet)
     assert across is not None
     assert across[1][-1] == "no signal, so that nothing is ranked: toy / two / quick"
-    content = whole(html_parts(quiet, []))
+    content = whole(TrainingReport(quiet, []).html_parts())
     page = Page(content)
     table = page.tables[0]
     assert (table.kind, table.section) == ("cross sortable", "all")
@@ -181,7 +183,7 @@ def test_the_page_has_the_table_with_colours_and_a_task_without_signal_is_not_ra
 def test_what_stands_in_for_a_task_s_data_is_told_wherever_the_task_is_named(four: tuple[Comparison, ...]) -> None:
     digits = tuple(replace(each, profile=replace(each.profile, stands_in="digits")) for each in four[:2])
     for comparisons, name in ((four[:2], "one"), (digits, "one (on digits)")):
-        told = markdown(comparisons, [])
+        told = TrainingReport(comparisons, []).markdown()
         assert f"## toy / {name} / quick" in told
         assert f"| toy / {name}: STSB |" in told
-        assert f"<b>{name}</b>" in whole(html_parts(comparisons, []))
+        assert f"<b>{name}</b>" in whole(TrainingReport(comparisons, []).html_parts())

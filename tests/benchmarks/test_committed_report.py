@@ -11,7 +11,7 @@ import pytest
 from committed_results import RESULTS, ROOT, values
 
 import tempplug
-from tempplug_benchmarks.kinds import reports
+from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.report.pages import page
 
 INDEX = RESULTS / "index.html"

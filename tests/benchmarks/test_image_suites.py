@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -19,10 +20,14 @@ from tempplug_adapters.msc.method import represent
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision.recipes import SIMCLR
 from tempplug_benchmarks.arm import resolve
-from tempplug_benchmarks.tasks.anomaly import CLASSES, REDUCED, SUITE as ANOMALY
-from tempplug_benchmarks.tasks.images import read_images
-from tempplug_benchmarks.tasks.long_tail import DRAWS, REDUCED as SMALLER_DRAWS, SUITE as LONG_TAIL
+from tempplug_benchmarks.tasks.anomaly import SUITE as ANOMALY
+from tempplug_benchmarks.tasks.long_tail import SUITE as LONG_TAIL
+from tempplug_benchmarks.tasks.reading import read_images
 from tempplug_benchmarks.tasks.vision import SUITE as VISION
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+REDUCED = tuple(task.name for task in ANOMALY.tasks if "small" in task.profiles)
+SIZES = r"([\d,]+) training images in classes of ([\d,]+) to ([\d,]+)"
 
 
 def classes_of_digits(part: str) -> Tensor:
@@ -107,17 +112,24 @@ def test_schedules_end_where_the_paper_does_and_where_it_advises() -> None:
 
 
 def test_long_tailed_parts_are_as_large_as_their_profiles_say() -> None:
-    for draw in (*DRAWS.values(), *SMALLER_DRAWS.values()):
-        counts = long_tail_counts(draw.classes, draw.ratio, draw.largest)
-        assert (sum(counts), counts[0], counts[-1]) == (draw.images, draw.largest, draw.smallest)
-    for name, draw in DRAWS.items():
-        for task in (each for each in LONG_TAIL.tasks if each.name in (name, f"{name}-moco")):
-            for size, part in (("small", SMALLER_DRAWS[draw.ratio]), ("paper", draw)):
-                profile = task.profile(size)
-                assert f"{part.images:,} training images in classes of {part.largest:,} to {part.smallest:,}" in profile.dataset
-                settings = profile.recipe.values()
-                drawn = (settings["imbalance_ratio"], settings["largest_class"], settings["held_out"])
-                assert drawn == (part.ratio, part.largest, 5000)
+    for task in LONG_TAIL.tasks:
+        for size in ("small", "paper"):
+            profile = task.profile(size)
+            found = re.search(SIZES, profile.dataset)
+            assert found is not None
+            images, largest, smallest = (int(number.replace(",", "")) for number in found.groups())
+            assert isinstance(profile.load, partial)
+            assert profile.load.keywords["wanted"] == images
+            if profile.source == "imagenet-100-lt":
+                continue  # its sizes are those of a list
+            settings = profile.recipe.values()
+            counts = long_tail_counts(int(profile.source.removeprefix("cifar")), settings["imbalance_ratio"], largest)
+            assert (sum(counts), counts[0], counts[-1]) == (images, largest, smallest)
+            assert settings["largest_class"] == largest
+            assert settings["held_out"] == (0 if size == "paper" and task.name.endswith("dystress") else 5000)
+            ratio = re.search(r"-lt-(\d+)-", task.name)
+            known = int(ratio[1]) if ratio else 1 if "uniform" in task.name else 100
+            assert settings["imbalance_ratio"] == (known if size == "paper" else max(1, known / 10))
 
 
 def test_a_seed_is_a_long_tailed_split(tmp_path: Path) -> None:

@@ -16,11 +16,10 @@ from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 from tempplug_benchmarks.arm import UNTRAINED, Arm, Specs, arms, parse_arm, resolve
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.resources import GPU
 from tempplug_benchmarks.run.plan import choose_arms, plan, slug
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.task import Resources, Task
 
 RECIPE = Recipe(
     num_train_epochs=20, loss=LossRecipe(temperatures=around(0.4), objective="dcl", objectives={"learnable": "infonce"})
@@ -216,7 +215,10 @@ def test_a_wrong_plan_is_refused(toy: ModuleType, changes: dict[str, Any], messa
     ("changes", "message"),
     [
         ({"profiles": {"tiny": profile()}}, "profile 'tiny' of task 't' must be one of quick, small, paper"),
-        ({"resources": {"paper": GPU}}, "resources of task 't' must be of its profiles quick, not of 'paper'"),
+        (
+            {"resources": {"paper": Resources()}},
+            "resources of task 't' must be of its profiles quick, not of 'paper'",
+        ),
         ({"baseline": "other"}, "must have an arm labelled 'other'"),
         ({"profiles": {"quick": profile(validation="score")}}, "must have a metric named 'score' beside its primary one"),
         ({"profiles": {"quick": profile(arms=(FIXED, FIXED))}}, "must not have two arms of one label"),

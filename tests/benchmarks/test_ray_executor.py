@@ -21,12 +21,12 @@ from test_runner import alive, executed, figures, lines_of, start, wait_for
 
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks.resources import Resources
 from tempplug_benchmarks.run import ray_executor
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.run.runner import create_executor
 from tempplug_benchmarks.run.store import failure_path, read_failure, read_result
 from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.task import Resources
 
 HERE = Path(__file__).parent
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is of POSIX")]

@@ -16,12 +16,13 @@ from run_checks import FIGURES, SEEDS, write_failure, write_result
 
 from tempplug_benchmarks.command import _parser
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import html_parts, markdown, page as whole
+from tempplug_benchmarks.report.pages import page as whole
 from tempplug_benchmarks.report.significance import Significance, Verdict
 from tempplug_benchmarks.report.tables import Row, Table, all_metrics, commands, conclusion, headline, ordered, remarks
 from tempplug_benchmarks.report.terminal import fitting, print_report, terminal_table
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.training import TrainingReport
 
 GOLDEN = Path(__file__).parent / "golden" / "report.md"
 BROKEN = ["seed-9.json is not JSON"]
@@ -35,7 +36,7 @@ def judged(comparison: Comparison, found: Significance | None) -> Comparison:
 
 
 def test_markdown_is_golden(comparisons: tuple[Comparison, ...]) -> None:
-    assert markdown(comparisons, BROKEN) == GOLDEN.read_text(encoding="utf-8")
+    assert TrainingReport(comparisons, BROKEN).markdown() == GOLDEN.read_text(encoding="utf-8")
 
 
 def test_the_headline_has_measured_difference_and_reported(comparisons: tuple[Comparison, ...]) -> None:
@@ -147,7 +148,7 @@ def test_the_terminal_shows_every_figure(comparisons: tuple[Comparison, ...], wi
 
 
 def test_html_is_one_self_contained_page_with_the_figures_of_the_markdown(comparisons: tuple[Comparison, ...]) -> None:
-    content = whole(html_parts(comparisons, BROKEN))
+    content = whole(TrainingReport(comparisons, BROKEN).html_parts())
     page = Page(content)
     assert page.open == []
     assert not {"link", "img", "iframe", "object", "b"} & set(page.tags)
@@ -159,7 +160,7 @@ def test_html_is_one_self_contained_page_with_the_figures_of_the_markdown(compar
     assert labels == ["toy / toy-task / quick: STSB", "toy / toy-task / quick: all metrics"]
     for words in ("RuntimeError: <b>it</b> broke", BROKEN[0], "Better than fixed+infonce: macl+infonce."):
         assert words in page.text
-    plain = markdown(comparisons, []).replace("\\", "")
+    plain = TrainingReport(comparisons, []).markdown().replace("\\", "")
     for row in (*headline(comparisons[0]).rows, *all_metrics(comparisons[0]).rows):
         assert all(cell in page.text and cell in plain for cell in row.cells)
     # the lines of papers stay with the arm that they are about
@@ -169,7 +170,7 @@ def test_html_is_one_self_contained_page_with_the_figures_of_the_markdown(compar
 
 
 def test_every_plot_has_a_name_and_says_what_it_shows(comparisons: tuple[Comparison, ...]) -> None:
-    content = whole(html_parts(comparisons, []))
+    content = whole(TrainingReport(comparisons, []).html_parts())
     page = Page(content)
     names = [plot["aria-labelledby"] for plot in page.plots]
     assert names == [f"toy-toy-task-quick-{name}-title" for name in ("difference", "score", "cost")]
@@ -182,11 +183,11 @@ def test_every_plot_has_a_name_and_says_what_it_shows(comparisons: tuple[Compari
 
 
 def test_colour_follows_the_adjusted_value(comparisons: tuple[Comparison, ...]) -> None:
-    table = Page(whole(html_parts(comparisons, []))).tables[0]
+    table = Page(whole(TrainingReport(comparisons, []).html_parts())).tables[0]
     assert table.header[1] == "minus baseline", "what decides comes first, also on a phone"
     assert [row[1] for row in table.classes] == ["better", "", "worse", ""]
     # the same differences, with p below 0.05 but not Holm's
     verdicts: tuple[Verdict, ...] = ("too small", "no difference seen", "underpowered", "one seed", "no signal")
     for verdict in verdicts:
-        content = whole(html_parts((judged(comparisons[0], Significance(0.001, 0.2, 1.0, verdict)),), []))
+        content = whole(TrainingReport((judged(comparisons[0], Significance(0.001, 0.2, 1.0, verdict)),), []).html_parts())
         assert not re.search(r'class="[^"]*(better|worse)', content.partition("<body>")[2].partition("<script>")[0])

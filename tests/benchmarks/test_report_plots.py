@@ -13,10 +13,11 @@ from run_checks import write_result
 
 from tempplug_benchmarks.report.comparison import Comparison, compare
 from tempplug_benchmarks.report.drawing import label_ratios, limits
-from tempplug_benchmarks.report.pages import html_parts, page
+from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.report.plots import cost_plot, course_plot, difference_plot, score_plot, spread_plot, temperature_plot
 from tempplug_benchmarks.results import load_results, summarise
 from tempplug_benchmarks.run.plan import plan
+from tempplug_benchmarks.training import TrainingReport
 
 DOT = r'<g class="dot[^"]*">(?:<defs>.*?</defs>)?<g><use href="#\w+" x="([\d.]+)"'
 TICK = r'<text style="[^"]*text-anchor:middle;[^"]*" x="([\d.]+)"[^>]*>([-\d.]+)</text>'
@@ -118,7 +119,7 @@ def test_the_course_of_trainings_is_the_mean_over_seeds_of_the_same_steps(traine
     assert "macl+infonce: 0.1 at first, 0.4 at last" in drawing
     assert drawing.count('class="curve reference"') == 1
     assert "fixed+infonce (baseline)</text>" in drawing
-    assert "negative" not in page(html_parts((trained,), [])), "it was not recorded"
+    assert "negative" not in page(TrainingReport((trained,), []).html_parts()), "it was not recorded"
 
 
 def test_scores_are_drawn_against_temperatures_that_were_given(trained: Comparison) -> None:

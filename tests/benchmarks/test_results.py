@@ -17,7 +17,7 @@ from suite_checks import bench
 
 from tempplug.errors import DataError
 from tempplug_benchmarks.arm import Specs
-from tempplug_benchmarks.kinds import Report, reports
+from tempplug_benchmarks.command import Report, reports
 from tempplug_benchmarks.report.comparison import compare, consistent
 from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.results import load_results, paired_difference, summarise

@@ -13,7 +13,7 @@ import pytest
 from run_checks import write_result
 from scipy import stats
 
-from tempplug_benchmarks.kinds import reports
+from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.report.significance import Comparable, detectable, has_signal, holm, judge, p_value
 from tempplug_benchmarks.report.tables import headline, remarks

@@ -12,8 +12,8 @@ from tempplug import LogitMap
 from tempplug.errors import UnknownNameError
 from tempplug_benchmarks.speed.formulas import LossFunction
 from tempplug_benchmarks.speed.losses import LOSSES, CosineMap
+from tempplug_benchmarks.speed.measure import Step, views
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
-from tempplug_benchmarks.speed.step import Step, views
 
 # Compiling takes seconds; its own tests are below. The Triton kernels take no float64.
 COMPARED = [

@@ -29,9 +29,8 @@ from tempplug_benchmarks.speed import losses, machine
 from tempplug_benchmarks.speed.cases import SUITE
 from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate, neighbours
 from tempplug_benchmarks.speed.machine import executed_operations
-from tempplug_benchmarks.speed.measure import measure
+from tempplug_benchmarks.speed.measure import measure, network_step
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
-from tempplug_benchmarks.speed.step import network_step
 from tempplug_benchmarks.task import Task
 
 

@@ -36,7 +36,7 @@ from tempplug_benchmarks.data.sentences import (
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks.bias import SUITE as BIAS
-from tempplug_benchmarks.tasks.sentence import STS, SUITE as SENTENCE, TRANSFER
+from tempplug_benchmarks.tasks.sentence import SUITE as SENTENCE
 from tempplug_benchmarks.tasks.sentence_transformers_speed import COLUMNS, measure, sentences
 
 WORDS = [{word: concept for concept, words in enumerate(slot) for word in words} for slot in SLOTS]
@@ -159,7 +159,9 @@ def test_files_and_models_are_those_of_the_data_folder(tmp_path: Path) -> None:
     rows = ["premise\thypothesis\tlabel", "the man\ta guy\tentailment", "a b\tc d\tneutral", "the dog\ta hound\tentailment"]
     (tmp_path / supervised.source).write_bytes(gzip.compress("\n".join(rows).encode()))
     write_sts(tmp_path / "text/sts", seed=0, train=1, dev=10, test=10)
-    for name in set(STS) - {"STSB"}:
+    needed = [Path(name).name for name in supervised.needs if name.startswith("text/sts/")]
+    assert len(needed) == 7
+    for name in set(needed) - {"STSB"}:
         shutil.copytree(tmp_path / "text/sts/STSB", tmp_path / "text/sts" / name)
     write_tiny_encoder(model, seed=0)
     recipe, data = read(supervised, tmp_path, tmp_path / "cache", sts_test=False)
@@ -185,7 +187,7 @@ def test_checkpoints_and_transfer_are_as_their_profiles_say() -> None:
         assert ("text/transfer/SST2_phrases.train.tsv.gz" in profile.needs) == (tasks == 7)
         assert "text/transfer/TREC.test.tsv.gz" in profile.needs
         assert (profile.primary == "Avg") == (tasks == 7), "a mean over six tasks is not the papers' over seven"
-    assert set(TRANSFER) == set(TRANSFER_TASKS)
+    assert set(SENTENCE.task("transfer").profile("paper").recipe.transfer_test) == set(TRANSFER_TASKS)
     paper = MABEL["paper"].recipe.values()
     names = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "max_length", "model_name_or_path")
     assert [paper[name] for name in names] == [2, 16, 5e-5, 128, "bert-base-uncased"]

@@ -8,23 +8,19 @@ test for the stereotype with separate templates.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import random
 from pathlib import Path
 
 from tempplug.errors import ConfigError
-from tempplug_benchmarks.data.sentences import EVALUATION_TEMPLATES, SLOTS, TRAINING_TEMPLATES
+from tempplug_benchmarks.data import sentences
+from tempplug_benchmarks.data.sentences import EVALUATION_TEMPLATES, SLOTS, TRAINING_TEMPLATES, WORDS
 
 VERSION = 1
 """Grows with every change of what is generated, so that results of different sentences are kept apart."""
 
-PEOPLE = tuple(
-    zip(
-        ("man", "boy", "king", "father", "uncle", "actor", "waiter", "duke"),
-        ("woman", "girl", "queen", "mother", "aunt", "actress", "waitress", "duchess"),
-        strict=True,
-    )
-)
+PEOPLE = tuple(zip(*(WORDS["people"][sex].split() for sex in ("male", "female")), strict=True))
 """The words for men and for women."""
 VERBS, THINGS, PLACES = ([words[0] for words in slot] for slot in SLOTS[1:])
 STEREOTYPED = 2 / 3
@@ -55,10 +51,7 @@ def entailment_pairs(count: int, seed: int) -> list[tuple[str, str]]:
 
 def vocabulary() -> list[str]:
     """Returns all words and punctuation marks of the sentences, sorted."""
-    words = {word for pair in PEOPLE for word in pair} | {*VERBS, *THINGS, *PLACES}
-    for template in (*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES):
-        words.update(word for word in template.split() if "{" not in word)
-    return sorted(words)
+    return sentences.vocabulary([*itertools.chain(*PEOPLE), *VERBS, *THINGS, *PLACES])
 
 
 def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> None:
@@ -70,9 +63,8 @@ def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> No
         seed: of the training data, at least 0.
         tested: rows of each benchmark and of StereoSet's development set, at least 1.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_table(folder / "pairs.tsv", ("premise", "hypothesis"), entailment_pairs(pairs, seed))
-    _write_table(folder / "gender_words.tsv", ("male", "female"), PEOPLE)
+    sentences.write_rows(folder / "pairs.tsv", ("premise", "hypothesis"), *entailment_pairs(pairs, seed))
+    sentences.write_rows(folder / "gender_words.tsv", ("male", "female"), *PEOPLE)
     generator = random.Random("gendered benchmarks")
     rows, lines = [], ["sent_more,sent_less,stereo_antistereo,bias_type"]
     for _ in range(2 * tested):
@@ -83,8 +75,8 @@ def write_gendered(folder: Path, pairs: int, seed: int, tested: int = 120) -> No
         rows.append({"target": person, **{key: template.format(person, verb, word, place) for key, word in words.items()}})
         counterpart = next(b if a == person else a for a, b in PEOPLE if person in (a, b))
         direction, said = ("stereo", thing) if generator.random() < 0.6 else ("antistereo", other)
-        sentences = (template.format(each, verb, said, place) for each in (person, counterpart))
-        lines.append(",".join((*sentences, direction, "gender")))
+        both = (template.format(each, verb, said, place) for each in (person, counterpart))
+        lines.append(",".join((*both, direction, "gender")))
     (folder / "crows_pairs_anonymized.csv").write_text("\n".join(lines[: 1 + tested]) + "\n", encoding="utf-8")
     for name, chosen in (("test_gender", rows[:tested]), ("dev", rows[tested:])):
         stereoset = "".join(json.dumps(row) + "\n" for row in chosen)
@@ -98,7 +90,3 @@ def _person_and_thing(generator: random.Random, stereotyped: bool, person: str |
     half = len(THINGS) // 2
     first = side == 0 if stereotyped else side == 1
     return chosen, generator.choice(THINGS[:half] if first else THINGS[half:])
-
-
-def _write_table(path: Path, header: tuple[str, str], rows: list[tuple[str, str]] | tuple[tuple[str, str], ...]) -> None:
-    path.write_text("\n".join("\t".join(row) for row in (header, *rows)) + "\n", encoding="utf-8")

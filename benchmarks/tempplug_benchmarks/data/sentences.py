@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -24,31 +26,11 @@ Concepts = tuple[int, int, int, int]
 VERSION = 1
 """Grows with every change of what is generated, so that results of different sentences are kept apart."""
 
-# By slot (subject, verb, object, place), the concepts with their synonyms; past tense and participle of a verb are one word.
-SLOTS: tuple[tuple[tuple[str, ...], ...], ...] = tuple(
-    tuple(tuple(concept.split("/")) for concept in slot.split())
-    for slot in (
-        "man/guy/gentleman woman/lady child/kid doctor/physician teacher/tutor thief/robber sailor/seaman dog/hound "
-        "farmer/grower singer/vocalist soldier/fighter writer/novelist",
-        "carried/hauled bought/purchased found/discovered/spotted repaired/fixed/mended watched/observed cleaned/washed "
-        "lifted/raised destroyed/ruined/wrecked collected/gathered pushed/shoved covered/wrapped sold/peddled",
-        "stone/rock car/vehicle boat/ship picture/photo bag/sack gift/present hat/cap bike/bicycle sofa/couch "
-        "coat/jacket lamp/lantern carpet/rug",
-        "street/road forest/woods shop/store hill/slope house/home school/college river/stream beach/shore garden/yard "
-        "hotel/lodge village/hamlet church/chapel",
-    )
-)
-TRAINING_TEMPLATES = (
-    "the {0} {1} a {2} near the {3} .",
-    "at the {3} a {0} {1} the {2} .",
-    "a {2} was {1} by the {0} near a {3} .",
-    "the {2} near the {3} was {1} by a {0} .",
-)
-EVALUATION_TEMPLATES = (
-    "near the {3} a {2} was {1} by the {0} .",
-    "a {0} at the {3} {1} the {2} .",
-    "the {2} was {1} at a {3} by a {0} .",
-)
+WORDS = tomllib.loads(files(__package__).joinpath("sentences.toml").read_text(encoding="utf-8"))
+"""Of ``sentences.toml``."""
+SLOTS = tuple(tuple(tuple(concept.split("/")) for concept in slot.split()) for slot in WORDS["slots"].values())
+"""By slot (subject, verb, object, place), the concepts with their synonyms."""
+TRAINING_TEMPLATES, EVALUATION_TEMPLATES = (tuple(WORDS["templates"][name]) for name in ("training", "evaluation"))
 _KINDS = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _SHARES = {"train": (0.0, 0.6), "dev": (0.6, 0.8), "test": (0.8, 1.0)}
 _ATTEMPTS = 10_000
@@ -129,12 +111,11 @@ def scored_pairs(split: Split, count: int, seed: int) -> list[ScoredPair]:
     return pairs
 
 
-def vocabulary() -> list[str]:
-    """Returns all words and punctuation marks of the sentences, sorted."""
-    words = {word for slot in SLOTS for concept in slot for word in concept}
-    for template in (*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES):
-        words.update(word for word in template.split() if "{" not in word)
-    return sorted(words)
+def vocabulary(words: Iterable[str] = ()) -> list[str]:
+    """Returns all words and punctuation marks of sentences with these words in the slots, by default those of `SLOTS`."""
+    chosen = list(words) or [word for slot in SLOTS for concept in slot for word in concept]
+    others = " ".join((*TRAINING_TEMPLATES, *EVALUATION_TEMPLATES)).split()
+    return sorted({*chosen, *(word for word in others if "{" not in word)})
 
 
 def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: int = 1000) -> None:
@@ -147,13 +128,10 @@ def write_sts(folder: Path, seed: int, train: int = 1000, dev: int = 500, test: 
         dev: pairs of the dev split, at least 1.
         test: pairs of the test split, at least 1.
     """
-    target = folder / "STSB"
-    target.mkdir(parents=True, exist_ok=True)
     counts: tuple[tuple[Split, int], ...] = (("train", train), ("dev", dev), ("test", test))
     for split, count in counts:
-        lines = ["score\tsentence1\tsentence2"]
-        lines += [f"{pair.score:.3f}\t{pair.sentence_a}\t{pair.sentence_b}" for pair in scored_pairs(split, count, seed)]
-        (target / f"{split}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows = [(f"{pair.score:.3f}", pair.sentence_a, pair.sentence_b) for pair in scored_pairs(split, count, seed)]
+        write_rows(folder / "STSB" / f"{split}.tsv", ("score", "sentence1", "sentence2"), *rows)
 
 
 def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -> None:
@@ -165,15 +143,20 @@ def write_transfer(folder: Path, seed: int, train: int = 600, test: int = 300) -
         train: training sentences, at least 1; their combinations of concepts are those of the dev split.
         test: test sentences, at least 1.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     sizes: tuple[tuple[str, Split, int], ...] = (("train", "dev", train), ("test", "test", test))
     for name, split, count in sizes:
         generator = _generator(count, seed, f"transfer {name}")
-        lines = ["label\ttext"]
-        for concepts in itertools.islice(_endless(split, generator), count):
-            kind = _KINDS[concepts[1] // 2]
-            lines.append(f"{kind}\t{_sentence(concepts, generator.choice(EVALUATION_TEMPLATES), generator)}")
-        (folder / f"TREC.{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows = [
+            (_KINDS[concepts[1] // 2], _sentence(concepts, generator.choice(EVALUATION_TEMPLATES), generator))
+            for concepts in itertools.islice(_endless(split, generator), count)
+        ]
+        write_rows(folder / f"TREC.{name}.tsv", ("label", "text"), *rows)
+
+
+def write_rows(file: Path, *rows: Sequence[str]) -> None:
+    """Writes rows of texts with tabs between them; missing folders are created."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
 
 
 def _generator(count: int, seed: int, purpose: str) -> random.Random:

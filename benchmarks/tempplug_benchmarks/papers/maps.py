@@ -37,11 +37,6 @@ class Answer:
     arms: Mapping[str, str]
     settings: Mapping[str, object] = field(default_factory=dict)
 
-    def covers(self, dataset: str, metric: str, method: str, settings: Mapping[str, object]) -> bool:
-        """Returns whether the answer includes a cell."""
-        same = all(settings.get(name) == value for name, value in self.settings.items())
-        return dataset == self.dataset and metric in self.metrics and method in self.arms and same
-
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
@@ -58,11 +53,6 @@ class Gap:
     datasets: Sequence[str] = ()
     metrics: Sequence[str] = ()
     methods: Sequence[str] = ()
-
-    def covers(self, dataset: str, metric: str, method: str) -> bool:
-        """Returns whether the gap includes a cell."""
-        named = ((dataset, self.datasets), (metric, self.metrics), (method, self.methods))
-        return all(not names or name in names for name, names in named)
 
 
 @dataclass(frozen=True, kw_only=True)

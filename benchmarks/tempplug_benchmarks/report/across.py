@@ -17,6 +17,7 @@ from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.significance import LEVEL, Verdict
 from tempplug_benchmarks.report.tables import (
+    EXPLAINED,
     NOTHING,
     SEPARATOR,
     Row,
@@ -37,12 +38,6 @@ TITLE = "All tasks"
 MARKS = {"better": "▲", "worse": "▼"}
 QUIET = ("no signal", "one seed")
 """Verdicts without a conclusion."""
-READING_CROSS = (
-    "rank of the mean within the task, and difference to its baseline with the 95 % interval; ▲ better and ▼ worse: at least "
-    "five seeds, p below 0.05 after correction, and a difference that matters; without a mark nothing is shown. A strategy is "
-    "as its task's recipe has it; other objectives and temperatures are in the tables of the tasks. Lowest and highest are the "
-    "ends of the fixed temperatures that were run, without a rank."
-)
 
 
 @dataclass(frozen=True)
@@ -85,13 +80,12 @@ def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
     Args:
         comparisons: of any suites, profiles and tasks.
     """
-    found = []
-    for comparison in comparisons:
-        rows = _strategies(comparison)
-        if len(rows) > 1:
-            ranks = {} if comparison.signal is False else _ranks(comparison, rows)
-            found.append(TaskColumn(comparison, rows, _references(comparison), ranks))
-    return found
+    found = [(comparison, _strategies(comparison)) for comparison in comparisons]
+    return [
+        TaskColumn(each, rows, _references(each), {} if each.signal is False else _ranks(each, rows))
+        for each, rows in found
+        if len(rows) > 1
+    ]
 
 
 def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
@@ -235,7 +229,7 @@ def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
     others = sorted({name for column in found for name in column.rows} - means.keys())
     names = [*means, *sorted(others, key=lambda name: name != BASELINE)]
     names += [name for name in REFERENCES if any(name in column.references for column in found)]
-    remarks = [READING_CROSS, _ranks_in_words(ranked)]
+    remarks = [EXPLAINED["across"], _ranks_in_words(ranked)]
     quiet = [title(column.comparison) for column in found if not column.ranks]
     if quiet:
         remarks.append(f"no signal, so that nothing is ranked: {', '.join(quiet)}")

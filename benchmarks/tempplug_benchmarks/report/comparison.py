@@ -13,8 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from tempplug.errors import ConfigError, DataError
-from tempplug.options import format_value
-from tempplug_benchmarks.arm import UNTRAINED, Arm
+from tempplug_benchmarks.arm import UNTRAINED, Arm, format_settings
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
@@ -153,11 +152,11 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
     entries: tuple[Entry, ...] = (*loaded.results, *loaded.failures)
     places = dict.fromkeys((entry.suite, entry.profile, entry.task) for entry in entries)
     comparisons = []
-    for suite, profile, task in places:
-        here = [each for each in loaded.results if (each.suite, each.profile, each.task) == (suite, profile, task)]
-        failed = [each for each in loaded.failures if (each.suite, each.profile, each.task) == (suite, profile, task)]
-        comparison = _compare_task(suites[suite].task(task), suite, profile, here, failed)
-        comparisons.append(replace(comparison, looks=loaded.looks.get((suite, profile, task), ())))
+    for place in places:
+        here = loaded.only(lambda entry, place=place: (entry.suite, entry.profile, entry.task) == place)  # type: ignore[misc]
+        suite, profile, task = place
+        compared = _compare_task(suites[suite].task(task), suite, profile, here.results, here.failures)
+        comparisons.append(replace(compared, looks=loaded.looks.get(place, ())))
     return _judged(comparisons)
 
 
@@ -305,11 +304,10 @@ def _samples(results: Sequence[Result], metric: Metric) -> dict[int, Sequence[fl
 
 def _resolved(results: Sequence[Result]) -> str:
     """Returns the resolved specs of an arm; the temperature of a control differs between seeds."""
-    changes = ", ".join(f"{name}={format_value(value)}" for name, value in results[0].changes.items())
     ordered = sorted(results, key=lambda each: each.temperature.get("mean", 0.0))
     strategy = " to ".join(dict.fromkeys(each.strategy or "" for each in (ordered[0], ordered[-1])))
     specs = "+".join(filter(None, (strategy, results[0].objective, results[0].negatives)))
-    return " with ".join(filter(None, (specs, changes)))
+    return " with ".join(filter(None, (specs, format_settings(results[0].changes))))
 
 
 def _reported(tables: PaperTables, row: PaperRow) -> ReportedLine:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from matplotlib import rc_context
+from matplotlib import rc_context, rc_params_from_file
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -26,42 +26,24 @@ FAR = 6.0
 """Distance of the ends of an axis from the median, in typical distances; see `limits`."""
 EDGE = 8
 """Pixels between a plot and the right side of its page."""
-_CSS = files("tempplug_benchmarks.report").joinpath("templates/report.css").read_text(encoding="utf-8")
+_TEMPLATES = files("tempplug_benchmarks.report").joinpath("templates")
+_CSS = _TEMPLATES.joinpath("report.css").read_text(encoding="utf-8")
 THEME: dict[str, str] = dict(re.findall(r"--([\w-]+): (#\w{6})", _CSS.partition("@media")[0]))
 """Colours of the page by name, those of its light scheme."""
 _VARIABLES = {colour: f"var(--{name})" for name, colour in THEME.items()}
 COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
 DASHED = (0, (4, 3))
-STYLE: Any = {
-    "axes.axisbelow": True,
-    "axes.formatter.useoffset": False,
-    "axes.grid": True,
-    "axes.labelcolor": THEME["soft"],
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": 12,
-    "axes.titleweight": "bold",
-    "axes.unicode_minus": False,
-    "grid.color": THEME["line"],
-    "legend.frameon": False,
-    "svg.hashsalt": "tempplug",
-    "text.color": THEME["ink"],
-}
+
+
+def _style(name: str) -> Any:
+    return rc_params_from_file(str(_TEMPLATES.joinpath(f"{name}.mplstyle")), use_default_template=False)
+
+
+_COLOURED = {"axes.labelcolor": "soft", "grid.color": "line", "text.color": "ink"}
+STYLE: Any = {**_style("plot"), **{setting: THEME[name] for setting, name in _COLOURED.items()}}
 """Settings of matplotlib for every plot."""
-PAGE_STYLE: Any = {
-    **STYLE,
-    "axes.spines.bottom": False,
-    "axes.spines.left": False,
-    "figure.dpi": 72,  # a pixel is a point
-    "font.size": 11,
-    "svg.fonttype": "none",
-    "xtick.bottom": False,
-    "xtick.color": THEME["soft"],
-    "ytick.color": THEME["soft"],
-    "ytick.left": False,
-}
-"""Settings for plots of a page: letters are text, in the font of the page."""
+PAGE_STYLE: Any = {**STYLE, **_style("page"), "xtick.color": THEME["soft"], "ytick.color": THEME["soft"]}
+"""Settings for plots of a page."""
 _UNDATED = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from tempplug_benchmarks.arm import format_settings
 from tempplug_benchmarks.report import across, tables
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.tables import SEPARATOR, Row, Table
@@ -23,18 +24,22 @@ _MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
 
-def markdown(comparisons: Sequence[Comparison], problems: Sequence[str]) -> str:
-    """Returns the report as Markdown, with messages about files that could not be read."""
-    found = render("training.md", comparisons=comparisons, problems=problems, across=across.cross_table(comparisons))
-    return found.rstrip("\n") + "\n"
+class Report:
+    """A report with a template for Markdown and one for HTML; subclasses are dataclasses, whose fields templates get."""
 
+    template: ClassVar[str]
 
-def html_parts(comparisons: Sequence[Comparison], problems: Sequence[str]) -> list[str]:
-    """Returns the report as HTML fragments, with messages about files that could not be read."""
-    from tempplug_benchmarks.report import plots  # matplotlib takes half a second to import
+    def values(self) -> dict[str, Any]:
+        """Returns the values of the templates."""
+        return vars(self)
 
-    found = across.cross(comparisons)
-    return [render("training.html", comparisons=comparisons, problems=problems, across=found, plots=plots)]
+    def markdown(self) -> str:
+        """Returns the report as Markdown."""
+        return render(f"{self.template}.md", **self.values()).rstrip("\n") + "\n"
+
+    def html_parts(self) -> list[str]:
+        """Returns the report as fragments of an HTML page."""
+        return [render(f"{self.template}.html", **self.values())]
 
 
 def page(parts: Sequence[str]) -> str:
@@ -68,11 +73,6 @@ def render(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(values)
 
 
-def html_macro(name: str, *arguments: Any) -> str:
-    """Returns the HTML of a macro of `macros.html`."""
-    return str(getattr(_environment().get_template("macros.html").module, name)(*arguments))
-
-
 @cache
 def _environment() -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
@@ -94,11 +94,18 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown}
+    made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown, "settings": format_settings}
     made.globals |= vars(tables)  # all words of the report
     made.globals |= {"marks": across.MARKS, "quiet": across.QUIET, "TITLE": across.TITLE}
+    made.globals |= {"cross": across.cross, "cross_table": across.cross_table, "plots_module": _plots}
     made.globals |= {"markdown_table": markdown_table, "anchor": _anchor, "runs_of": _runs_of}
     return made
+
+
+def _plots() -> Any:
+    from tempplug_benchmarks.report import plots  # matplotlib takes half a second to import
+
+    return plots
 
 
 def _anchor(comparison: Comparison) -> str:

@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import Arm
+from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, QUIET, CrossTable
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.drawing import (
@@ -75,12 +76,11 @@ class Mark:
 
 def score_plot(comparison: Comparison, name: str) -> str:
     """Returns a plot of the primary metric by arm with a dashed line at the baseline; empty without finished runs."""
-    metric, marks = comparison.primary, []
-    for row in ordered(comparison):
-        if summary := row.summaries.get(metric.name):
-            kind = "reference" if row.label == comparison.baseline else tone(row.significance)
-            marks.append(_mark(row.label, format_summary(summary, metric), summary, kind))
-    reference = next((mark.value for mark in marks if mark.kind == "reference"), None)
+    metric = comparison.primary
+    measured = {row.label: (row, row.summaries[metric.name]) for row in ordered(comparison) if metric.name in row.summaries}
+    kinds = {label: tone(row.significance) for label, (row, _) in measured.items()} | {comparison.baseline: "reference"}
+    marks = [_mark(label, format_summary(each, metric), each, kinds[label]) for label, (_, each) in measured.items()]
+    reference = measured[comparison.baseline][1].mean if comparison.baseline in measured else None
     return _arms(name, f"{metric.name} of every arm, mean ± standard deviation over seeds", marks, reference)
 
 
@@ -100,10 +100,8 @@ def cost_plot(comparison: Comparison, name: str) -> str:
     for row in ordered(comparison):
         if row.trainings:
             seconds = row.trainings.seconds
-            digits = 0 if seconds.mean >= 10 else 1
-            spread = "" if seconds.std is None else f" ± {seconds.std:.{digits}f}"
-            kind = "reference" if row.label == comparison.baseline else ""
-            marks.append(_mark(row.label, f"{seconds.mean:.{digits}f}{spread} s", seconds, kind, least=0.0))
+            words = format_summary(seconds, Metric(name="", summary="", decimals=0 if seconds.mean >= 10 else 1))
+            marks.append(_mark(row.label, f"{words} s", seconds, "reference" * (row.label == comparison.baseline), least=0.0))
     return _arms(name, "seconds a run, training and evaluation, mean ± standard deviation over seeds", marks, None)
 
 
@@ -210,11 +208,8 @@ def _numbered(number: int) -> dict[str, Any]:
 def _given_temperature(label: str) -> tuple[str, float] | None:
     """Returns the arm without its configured temperature, and that temperature; None if it has none."""
     parts = Arm(label).parts
-    if not parts:
-        return None
-    strategy, options = parse_spec(parts[0])
-    given = next((option for option in _TEMPERATURES if option in options), None)
-    if given is None:
+    strategy, options = parse_spec(parts[0]) if parts else ("", {})
+    if not parts or (given := next((option for option in _TEMPERATURES if option in options), None)) is None:
         return None
     others = ",".join(f"{option}={value}" for option, value in options.items() if option != given)
     changes = "".join(label.partition("@")[1:])

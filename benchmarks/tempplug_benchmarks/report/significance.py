@@ -144,7 +144,6 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
 
 def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:
     """Returns whether the baseline is clearly better than the untrained arm; None if their difference was not measured."""
-    p = None if over_untrained is None else p_value(over_untrained)
-    if over_untrained is None or p is None:
+    if over_untrained is None or (p := p_value(over_untrained)) is None:
         return None
     return p < LEVEL and (over_untrained.mean > 0) == higher_is_better

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import math
 import shlex
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from typing import Literal
 
-from tempplug.options import format_value
-from tempplug_benchmarks.arm import Arm
+from tempplug_benchmarks.arm import Arm, format_settings
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison, ReportedLine
 from tempplug_benchmarks.report.significance import Significance
 from tempplug_benchmarks.results import Difference, Summary
 from tempplug_benchmarks.run.fields import plain
-from tempplug_benchmarks.task import Task
 
 Kind = Literal["measured", "baseline", "reported", "failed"]
 Tone = Literal["", "better", "worse"]
@@ -29,22 +29,12 @@ DATA, OUTPUT = "DATA", "runs"
 SEPARATOR = "; "
 STILL = 1e-4
 """Relative change below which a temperature counts as constant."""
-READING = (
-    "measured: mean ± sample standard deviation over seeds. Difference: paired over the seeds that both arms have, with its "
-    "95 % t interval. Better and worse want three things: at least five seeds (fewer are underpowered), a p below 0.05, and "
-    "the smallest difference that matters in the metric (less is too small). p: of the paired t test, after Holm's correction "
-    "for all strategies of the family, times looks: how often the results were read where seeds were added in between. "
-    "Detectable: what four of five such experiments would find."
-)
-REPORTED = (
-    "reported: as printed in the papers, for their models and data; where the recipe here is smaller, compare directions, "
-    "not values."
-)
-
-CONTROLS = (
-    "control: fixed at the mean temperature that the arm's run of the same seed had; minus control is what adapting buys, its "
-    "verdict corrected for all arms of the family that have a control."
-)
+EXPLAINED = {
+    name: text.replace("\n", " ")
+    for name, text in tomllib.loads(files(__package__).joinpath("reading.toml").read_text(encoding="utf-8")).items()
+}
+"""Explanations of the figures, by name."""
+READING, REPORTED, CONTROLS = (EXPLAINED[name] for name in ("measured", "reported", "controls"))
 
 
 @dataclass(frozen=True)
@@ -93,29 +83,26 @@ def task_title(comparison: Comparison) -> str:
 
 def format_summary(summary: Summary | None, metric: Metric) -> str:
     """Returns ``76.25 ± 0.31``, without the deviation for a single seed."""
-    if summary is None:
-        return NOTHING
-    mean = f"{summary.mean:.{metric.decimals}f}"
-    return mean if summary.std is None else f"{mean} ± {summary.std:.{metric.decimals}f}"
+    return NOTHING if summary is None else _with_deviation(summary.mean, summary.std, metric)
+
+
+def _with_deviation(value: float, deviation: float | None, metric: Metric) -> str:
+    return " ± ".join(f"{each:.{metric.decimals}f}" for each in (value, deviation) if each is not None)
 
 
 def format_difference(difference: Difference | None, metric: Metric) -> str:
     """Returns ``+0.41 [-0.10, +0.92]``, without the interval for a single common seed."""
     if difference is None:
         return NOTHING
-    digits = metric.decimals
-    mean = f"{difference.mean:+.{digits}f}"
-    if difference.low is None or difference.high is None:
-        return mean
-    return f"{mean} [{difference.low:+.{digits}f}, {difference.high:+.{digits}f}]"
+    mean, *ends = (
+        f"{each:+.{metric.decimals}f}" for each in (difference.mean, difference.low, difference.high) if each is not None
+    )
+    return f"{mean} [{', '.join(ends)}]" if ends else mean
 
 
 def format_cell(cell: Cell | None, metric: Metric) -> str:
     """Returns a figure as printed in a paper."""
-    if cell is None or cell.value is None:
-        return NOTHING
-    value = f"{cell.value:.{metric.decimals}f}"
-    return value if cell.std is None else f"{value} ± {cell.std:.{metric.decimals}f}"
+    return NOTHING if cell is None or cell.value is None else _with_deviation(cell.value, cell.std, metric)
 
 
 def ordered(comparison: Comparison) -> list[ArmRow]:
@@ -209,10 +196,8 @@ def conclusion(comparison: Comparison) -> str:
 
 def _by_verdict(judged: Mapping[str, Significance]) -> dict[str, list[str]]:
     """Returns the labels of each verdict."""
-    labels: dict[str, list[str]] = {}
-    for label, found in judged.items():
-        labels.setdefault(found.verdict, []).append(label)
-    return labels
+    verdicts = dict.fromkeys(found.verdict for found in judged.values())
+    return {verdict: [label for label, found in judged.items() if found.verdict == verdict] for verdict in verdicts}
 
 
 def _arms(labels: Sequence[str]) -> str:
@@ -221,9 +206,7 @@ def _arms(labels: Sequence[str]) -> str:
 
 def format_p(p: float | None) -> str:
     """Returns a p-value with two significant digits, or ``<0.001``."""
-    if p is None:
-        return NOTHING
-    return "<0.001" if p < 0.001 else f"{p:.2g}"
+    return NOTHING if p is None else "<0.001" if p < 0.001 else f"{p:.2g}"
 
 
 def all_metrics(comparison: Comparison) -> Table:
@@ -243,9 +226,7 @@ def all_metrics(comparison: Comparison) -> Table:
 
 def tone(found: Significance | None) -> Tone:
     """Returns whether a difference is better or worse after correction, or neither."""
-    if found is None or found.verdict not in ("better", "worse"):
-        return ""
-    return found.verdict
+    return found.verdict if found and found.verdict in ("better", "worse") else ""
 
 
 _SIGNAL = {
@@ -257,15 +238,15 @@ _SIGNAL = {
 
 def remarks(comparison: Comparison) -> tuple[str, ...]:
     """Returns notes for the tables: data, recipe, metric, specs, failures, notes of papers and machines."""
-    metric = comparison.primary
+    metric, family = comparison.primary, comparison.task.family
     direction = "higher" if metric.higher_is_better else "lower"
     lines = [
         f"data: {comparison.dataset}",
-        "recipe: " + (", ".join(f"{key}={format_value(value)}" for key, value in comparison.recipe.items()) or "none"),
+        f"recipe: {format_settings(comparison.recipe) or 'none'}",
         f"{metric.name}: {metric.summary}; {direction} is better",
+        _baseline(comparison),
+        f"family of comparisons: the strategies of {f'{family} of the suite' if family else 'this task'}",
     ]
-    lines.append(_baseline(comparison))
-    lines.append(f"family of comparisons: the strategies of {_family(comparison.task)}")
     if len(comparison.looks) > 1:
         dated = "; ".join(f"{look.date} {look.seeds}" for look in comparison.looks)
         lines.append(f"looks: {len(comparison.looks)}, by which each p is multiplied before Holm's correction: {dated}")
@@ -299,10 +280,6 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
 def _baseline(comparison: Comparison) -> str:
     chosen = f"the best of the fixed temperatures by {comparison.profile.validation}"
     return f"baseline: {comparison.baseline}, {chosen if comparison.chosen else 'as declared, not chosen on validation data'}"
-
-
-def _family(task: Task) -> str:
-    return f"{task.family} of the suite" if task.family else "this task"
 
 
 def _settings(line: ReportedLine) -> str:

@@ -30,41 +30,29 @@ _RED = ("failed:", "left out:", "not the same loss:")
 _TONES = {"better": "green", "worse": "red", "": ""}
 
 
-def print_report(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
-    """Prints the tables of every comparison on a terminal.
+def print_report(
+    console: Console, comparisons: Sequence[Comparison], problems: Sequence[str], *, briefly: bool = False
+) -> None:
+    """Prints the tables and the conclusion of every comparison, then the table of all tasks.
 
     Args:
         console: where to print.
         comparisons: what to print.
         problems: messages about files that could not be read.
+        briefly: whether to print the primary metric alone, in as many columns as fit, and of the notes only data and failures.
     """
     for comparison in comparisons:
-        console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(comparison.task.summary)}", highlight=False)
-        several = len(comparison.profile.metrics) > 1
-        print_tables(console, [headline(comparison), *([all_metrics(comparison)] if several else [])])
+        metric, notes = comparison.primary, remarks(comparison)
+        about = f"{metric.name}: {metric.summary}" if briefly else comparison.task.summary
+        console.print(f"[bold]{escape(title(comparison))}[/bold]  {escape(about)}", highlight=False)
+        if briefly:
+            print_lines(console, notes[:1])
+            console.print(terminal_table(fitting(headline(comparison), console.width)[0]))
+        else:
+            print_tables(console, [headline(comparison), all_metrics(comparison)][: len(comparison.profile.metrics)])
         console.print(Text(conclusion(comparison), style="bold"))
-        print_lines(console, [*remarks(comparison), *commands(comparison)])
-        console.print()
-    _print_end(console, comparisons, problems)
-
-
-def print_summary(console: Console, comparisons: Sequence[Comparison], problems: Sequence[str]) -> None:
-    """Prints the primary metric and the conclusion of every comparison, then the table of all tasks.
-
-    Args:
-        console: where to print.
-        comparisons: what to print.
-        problems: messages about files that could not be read.
-    """
-    for comparison in comparisons:
-        metric = comparison.primary
-        console.print(
-            f"[bold]{escape(title(comparison))}[/bold]  {escape(metric.name)}: {escape(metric.summary)}", highlight=False
-        )
-        print_lines(console, [f"data: {comparison.dataset}"])
-        console.print(terminal_table(fitting(headline(comparison), console.width)[0]))
-        console.print(Text(conclusion(comparison), style="bold"))
-        print_lines(console, [line for line in remarks(comparison) if line.startswith("failed:")])
+        failed = [line for line in notes if line.startswith("failed:")]
+        print_lines(console, failed if briefly else [*notes, *commands(comparison)])
         console.print()
     _print_end(console, comparisons, problems)
 

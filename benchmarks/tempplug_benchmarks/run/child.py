@@ -11,15 +11,17 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from tempplug_benchmarks.run.perform import perform
+from tempplug.errors import TempplugError
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.run.store import Failure, Result, failure_of
+from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of
+from tempplug_benchmarks.run_method import RunContext
 
 INTERVAL = 1.0
 """Seconds between two checks of a run."""
@@ -107,16 +109,14 @@ class Child:
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Sets environment variables of this process while the block starts a child process."""
-    before = {name: os.environ.get(name) for name in variables}
+    before = {name: os.environ[name] for name in variables if name in os.environ}
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in variables:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _work(connection: Connection, data_dir: Path | None, threads: int) -> None:
@@ -138,3 +138,40 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+
+
+NOTED = ("temperature", "course", "resampled", "launch", "implementations")
+"""Fields of `RunContext` that a run fills for its result."""
+
+
+def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[[float, str], None]) -> Result | Failure:
+    """Executes one run.
+
+    Args:
+        run: the run to execute.
+        work_dir: folder for checkpoints; checkpoints of an earlier attempt are resumed.
+        data_dir: folder of real data; None if none was given.
+        progress: called with the completed fraction and a short description.
+
+    Returns:
+        The result, or a record of the exception.
+    """
+    context = RunContext(
+        method=run.task.method,
+        profile=run.sizes,
+        recipe=run.recipe,
+        **run.specs._asdict(),
+        data_dir=data_dir,
+        work_dir=work_dir,
+        progress=progress,
+    )
+    started = time.perf_counter()
+    try:
+        run.sizes.check_data(run.task.name, data_dir)  # the run may have been planned on another machine
+        metrics = run.task.run(context)
+    except TempplugError as error:
+        return failure_of(run, str(error))
+    except Exception as error:
+        return failure_of(run, f"{type(error).__name__}: {error}", traceback.format_exc())
+    noted = {name: getattr(context, name) for name in NOTED}
+    return result_of(run, metrics, time.perf_counter() - started, **noted)

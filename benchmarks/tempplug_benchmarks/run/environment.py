@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,10 +23,8 @@ def versions(also: Sequence[str] = ()) -> dict[str, str]:
     """
     found = {"python": platform.python_version()}
     for package in (*PACKAGES, *also):
-        try:
+        with suppress(PackageNotFoundError):
             found[package] = version(package)
-        except PackageNotFoundError:
-            continue
     commit = _commit()
     return found | ({"commit": commit} if commit else {})
 

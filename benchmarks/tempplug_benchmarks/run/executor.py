@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tempplug_benchmarks.run.child import Child, Lost, Message, Outcome
-from tempplug_benchmarks.run.perform import perform
+from tempplug_benchmarks.run.child import Child, Lost, Message, Outcome, perform
 from tempplug_benchmarks.run.plan import Run
 
 

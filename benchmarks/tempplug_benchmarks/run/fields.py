@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, NoReturn
+from types import NoneType, UnionType
+from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from tempplug.cli import printable
 from tempplug.errors import DataError
@@ -36,28 +37,29 @@ def read_object(path: Path, version: int, what: str) -> dict[str, Any]:
     return content
 
 
-def check_fields(kind: type[Any], content: object, where: str, more: Mapping[str, str] | None = None) -> dict[str, Any]:
+def check_fields(kind: type[Any], content: object, where: str, unprintable: Sequence[str] = ()) -> dict[str, Any]:
     """Returns a JSON object after checking that its fields have the names and types of a dataclass.
 
     A field with a default may be missing.
 
     Args:
-        kind: the dataclass; its module must use postponed annotations.
+        kind: the dataclass; its module must import the types of its fields and use postponed annotations.
         content: the object.
         where: prefix of error messages.
-        more: type declarations that add to or replace those of the dataclass.
+        unprintable: names of texts that may contain any characters.
 
     Raises:
         DataError: a field is missing, unknown or of another type; the message names it.
     """
-    declared = {each.name: str(each.type) for each in fields(kind)} | dict(more or {})
+    declared, hints = {each.name: str(each.type) for each in fields(kind)}, get_type_hints(kind)
     optional = {each.name for each in fields(kind) if (each.default, each.default_factory) != (MISSING, MISSING)}
     found = content.keys() if isinstance(content, dict) else set()
     wrong = sorted((declared.keys() ^ found) - (optional - found))
     if not isinstance(content, dict) or wrong:
         raise DataError(f"{where}: its fields must be those of {kind.__name__}; {', '.join(wrong)} are missing or unexpected.")
     for name, declaration in declared.items():
-        if name in content and not _CHECKS[declaration](content[name]):
+        fits = isinstance(content.get(name), str) if name in unprintable else _fits(content.get(name), hints[name])
+        if name in content and not fits:
             raise DataError(f"{where}: '{name}' must be {declaration}, finite and printable; it is {_short(content[name])}.")
     return content
 
@@ -71,45 +73,24 @@ def _short(value: object) -> str:
     return repr(value)[:80] if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and value.isprintable()
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
-
-
-def _is_whole(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
-
-
-def _is_simple(value: object) -> bool:
-    return value is None or isinstance(value, bool) or _is_text(value) or _is_number(value)
-
-
-def _is_setting(value: object) -> bool:
-    return _is_simple(value) or (isinstance(value, list) and all(map(_is_simple, value)))
-
-
-def _mapping(inside: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: isinstance(value, dict) and all(_is_text(key) and inside(each) for key, each in value.items())
-
-
-_CHECKS: Mapping[str, Callable[[object], bool]] = {
-    "str": _is_text,
-    "lines": lambda value: isinstance(value, str),
-    "str | None": lambda value: value is None or _is_text(value),
-    "bool": lambda value: isinstance(value, bool),
-    "int": _is_whole,
-    "float": _is_number,
-    "tuple[str, ...]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
-    "Mapping[str, float]": _mapping(_is_number),
-    "Mapping[str, Sequence[float]]": _mapping(lambda value: isinstance(value, list) and all(map(_is_number, value))),
-    "Mapping[str, Mapping[str, float | str]]": _mapping(_mapping(lambda value: _is_text(value) or _is_number(value))),
-    "Mapping[str, str]": _mapping(_is_text),
-    "Mapping[str, str | int]": _mapping(lambda value: _is_text(value) or _is_whole(value)),
-    "Mapping[str, Any]": _mapping(_is_setting),
-}
+def _fits(value: object, kind: Any) -> bool:
+    """Returns whether a value read from JSON is of a declared type, and finite and printable; Any is a setting of a recipe."""
+    inside = get_args(kind)
+    if kind is Any:
+        return any(_fits(value, each) for each in (None, bool, str, float, Sequence[str | float | bool | None]))
+    if get_origin(kind) in (Union, UnionType):
+        return any(_fits(value, each) for each in inside)
+    if get_origin(kind) is Mapping:
+        return isinstance(value, dict) and all(_fits(key, str) and _fits(each, inside[1]) for key, each in value.items())
+    if get_origin(kind) in (Sequence, tuple):
+        return isinstance(value, list) and all(_fits(each, inside[0]) for each in value)
+    if kind is str:
+        return isinstance(value, str) and value.isprintable()
+    if kind is int:
+        return type(value) is int and 0 <= value < 2**63
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return value is None if kind in (None, NoneType) else isinstance(value, kind)
 
 
 def plain(text: str) -> str:

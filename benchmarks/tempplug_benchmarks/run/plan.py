@@ -17,9 +17,8 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.training.recipe import HIGHEST_SEED, Recipe
 from tempplug_benchmarks.arm import Arm, Specs, parse_arm, resolve
 from tempplug_benchmarks.profile import Profile
-from tempplug_benchmarks.resources import Resources
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Task
+from tempplug_benchmarks.task import Resources, Task
 
 ALL_ARMS = "all"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -20,21 +19,17 @@ class Progress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._bars: Bars | None = None
+        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._bars = Bars(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._bar_of: dict[str, TaskID] = {}
         self._total = self._done = 0
-        if console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-            self._bars = Bars(*columns, console=console, transient=True)
-            self._all: TaskID | None = None
 
     def __enter__(self) -> Self:
-        if self._bars is not None:
-            self._bars.start()
+        self._bars.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._bars is not None:
+    def __exit__(self, *of_error: object) -> None:
+        if self._console.is_terminal:
             self._bars.stop()
 
     def begin(self, total: int, finished: int, messages: Sequence[str]) -> None:
@@ -44,19 +39,17 @@ class Progress:
             self.note(f"{message} It is run again.")
         if finished:
             self.note(f"{finished} of {total} runs are finished already.")
-        if self._bars is not None:
-            self._all = self._bars.add_task(self._count(), total=total, completed=finished)
+        self._all = self._bars.add_task(self._count(), total=total, completed=finished)
 
     def start(self, name: str) -> None:
         """Shows that the named run starts."""
-        if self._bars is not None:
-            self._bar_of[name] = self._bars.add_task(f"  {escape(name)}", total=1.0)
+        self._bar_of[name] = self._bars.add_task(f"  {escape(name)}", total=1.0)
 
     def step(self, name: str) -> Callable[[float, str], None]:
         """Returns the callback that receives the progress of a run: a fraction in [0, 1] and a short description."""
 
         def step(fraction: float, text: str) -> None:
-            if self._bars is not None and name in self._bar_of:
+            if name in self._bar_of:
                 words = f"  {escape(name)} {escape(text)}"
                 self._bars.update(self._bar_of[name], completed=min(max(fraction, 0.0), 1.0), description=words)
 
@@ -66,10 +59,8 @@ class Progress:
         """Shows in one line that a run ended and its outcome."""
         self._done += 1
         self.note(f"{self._count()} {line}")
-        if self._bars is not None:
-            self._bars.remove_task(self._bar_of.pop(name))
-            if self._all is not None:
-                self._bars.update(self._all, completed=self._done, description=self._count())
+        self._bars.remove_task(self._bar_of.pop(name))
+        self._bars.update(self._all, completed=self._done, description=self._count())
 
     def _count(self) -> str:
         return f"[{self._done}/{self._total}]"

@@ -26,11 +26,11 @@ from typing import Any, Self
 
 from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug_adapters.storage.files import one_line
-from tempplug_benchmarks.resources import Resources, in_words
 from tempplug_benchmarks.run.child import INTERVAL, Child, Lost, Message, Outcome
 from tempplug_benchmarks.run.executor import Executor, Job
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Failure, failure_of
+from tempplug_benchmarks.task import Resources, in_words
 
 GIB = 2**30
 MOST = 1000
@@ -71,11 +71,7 @@ class OnRay(Executor):
     attempts = 3
 
     def __init__(
-        self,
-        data_dir: Path | None,
-        workers: int | None = None,
-        time_limit: float | None = None,
-        address: str | None = None,
+        self, data_dir: Path | None, workers: int | None = None, time_limit: float | None = None, address: str | None = None
     ) -> None:
         super().__init__(data_dir)
         self._workers, self._time_limit, self._address = workers, time_limit, address

@@ -12,7 +12,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError
@@ -61,37 +60,7 @@ def create_executor(
     return InProcesses(data_dir, workers or 1, time_limit)
 
 
-@dataclass(frozen=True, eq=False)
-class Claim:
-    """A lock on a run, held until `release`.
-
-    Attributes:
-        run: the locked run.
-        output: folder of results.
-    """
-
-    run: Run
-    output: Path
-    _lock: ExitStack = field(repr=False)
-
-    @property
-    def work_dir(self) -> Path:
-        """The folder for checkpoints; it is kept after a failure."""
-        return self.run.work_dir(self.output)
-
-    def settle(self, record: Result | Failure) -> None:
-        """Writes the outcome of the run and releases the lock."""
-        write(self.run, self.output, record)
-        if isinstance(record, Result):
-            shutil.rmtree(self.work_dir, ignore_errors=True)
-        self.release()
-
-    def release(self) -> None:
-        """Releases the lock."""
-        self._lock.close()
-
-
-def claim(run: Run, output: Path) -> Claim | Result | None:
+def claim(run: Run, output: Path) -> ExitStack | Result | None:
     """Locks a run, so that other processes do not execute it.
 
     Args:
@@ -99,7 +68,8 @@ def claim(run: Run, output: Path) -> Claim | Result | None:
         output: folder of results.
 
     Returns:
-        The claim; the result if another process has finished the run; None if another process is executing it.
+        The lock, which `ExitStack.close` releases; the result if another process has finished the run; None if another process
+        is executing it.
     """
     work_dir = run.work_dir(output)
     work_dir.mkdir(parents=True, exist_ok=True)
@@ -113,7 +83,7 @@ def claim(run: Run, output: Path) -> Claim | Result | None:
             return finished
         remove_leftovers(run.path(output).parent)
         run.path(output).unlink(missing_ok=True)  # corrupt or of another experiment, otherwise the run would have been skipped
-        return Claim(run, output, lock.pop_all())
+        return lock.pop_all()
 
 
 def _finished(run: Run, output: Path) -> Result | None:
@@ -219,7 +189,7 @@ def _go_through(
     held: ExitStack,
 ) -> None:
     waiting = deque(runs)
-    at_work: dict[Future[Outcome], tuple[Job, Claim]] = {}
+    at_work: dict[Future[Outcome], tuple[Job, ExitStack]] = {}
     lost: Counter[Job] = Counter()
     while waiting or at_work:
         for _ in range(len(waiting)):
@@ -233,21 +203,24 @@ def _go_through(
             if isinstance(claimed, Result):
                 finished(run, claimed)
                 continue
-            held.callback(claimed.release)
-            job = Job(run, claimed.work_dir / "training", progress.step(run.describe()))
+            held.callback(claimed.close)
+            job = Job(run, run.work_dir(output) / "training", progress.step(run.describe()))
             at_work[executor.submit(job)] = job, claimed
         if waiting and not at_work:
             time.sleep(INTERVAL)
         for future in wait(at_work, INTERVAL, FIRST_COMPLETED).done:
-            job, claimed = at_work.pop(future)
+            job, lock = at_work.pop(future)
             outcome = future.result()
             if isinstance(outcome, Lost):
                 lost[job] += 1
                 if lost[job] < executor.attempts:
                     progress.note(f"{job.run.describe()}: {outcome.cause}; it is run again.")
-                    at_work[executor.submit(job)] = job, claimed
+                    at_work[executor.submit(job)] = job, lock
                     continue
                 often = f", {lost[job]} times" if lost[job] > 1 else ""
                 outcome = failure_of(job.run, f"{outcome.cause}{often}.")
-            claimed.settle(outcome)
+            write(job.run, output, outcome)
+            if isinstance(outcome, Result):  # checkpoints are kept after a failure
+                shutil.rmtree(job.run.work_dir(output), ignore_errors=True)
+            lock.close()
             finished(job.run, outcome)

@@ -186,8 +186,8 @@ def read_failure(path: Path) -> Failure:
 
 
 def _read(path: Path, kind: type[Record]) -> Record:
-    more: dict[str, str] = {"error": "lines", "trace": "lines"} if kind is Failure else {}
-    record = kind(**check_fields(kind, read_object(path, FORMAT, "benchmark file"), str(path), more))
+    texts = ("error", "trace") if kind is Failure else ()
+    record = kind(**check_fields(kind, read_object(path, FORMAT, "benchmark file"), str(path), texts))
     # a mismatch would silently attribute the result to another run
     if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
         raise DataError(f"{path} is a result of arm '{record.arm}', seed {record.seed}, which does not match its path.")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempplug.errors import ConfigError
-from tempplug_benchmarks.papers.maps import PAPERS, Answer, TableMap, paper_map
+from tempplug_benchmarks.papers.maps import Answer, TableMap, paper_map
 from tempplug_benchmarks.run.plan import Run, check_seeds, choose_arms
 from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.task import Task
@@ -118,32 +118,12 @@ def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) 
     return TablesPlan(tuple(suites.values()), tuple(runs), tuple(left_out))
 
 
-def listing() -> Iterator[str]:
-    """Returns lines about every table and figure: the command, or the reason why there is none."""
-    for key in PAPERS:
-        paper = paper_map(key)
-        yield f"{key}: {paper.citation}"
-        for table in paper.tables:
-            yield f"  {table.number}: {table.title}"
-            if table.answers:
-                yield f"    tempplug bench run --table {key}/{table.number} --profile paper --output DIR"
-                yield f"      {_size(table)}"
-            if table.command:
-                yield f"    {table.command}"
-            for gap in table.gaps:
-                of = ", ".join((*gap.datasets, *gap.metrics, *gap.methods))
-                yield f"    not{f' {of}' if of and table.answers else ''}: {gap.why}"
-        yield ""
-    yield "`tempplug bench run --paper PAPER` runs all tables of a paper; smaller profiles are in its --help."
-
-
-def _size(table: TableMap) -> str:
+def size_of(table: TableMap) -> str:
     """Returns the number of trainings of a table and the source of its data."""
     profiles = [task_of(answer)[1].profile("paper") for answer in table.answers]
     needs = dict.fromkeys(name for profile in profiles for name in profile.needs)
     public = dict.fromkeys(profile.source for profile in profiles if not profile.needs)
     count = len(plan_tables([table], "paper", [0]).runs)
-    parts = [f"{count} {'training' if count == 1 else 'trainings'} a seed"]
-    parts += [f"{', '.join(public)}: from --data-dir or the Hugging Face hub"] if public else []
-    parts += [f"--data-dir must have {', '.join(needs)}"] if needs else []
-    return "; ".join(parts)
+    hub = f"; {', '.join(public)}: from --data-dir or the Hugging Face hub" if public else ""
+    own = f"; --data-dir must have {', '.join(needs)}" if needs else ""
+    return f"{count} training{'s' * (count > 1)} a seed{hub}{own}"

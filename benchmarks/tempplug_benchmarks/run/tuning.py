@@ -26,7 +26,7 @@ from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.task import Task
 
 OWN: Mapping[str, tuple[Mapping[str, Any], ...]] = {
-    "temperature-free": tuple({"eps": value} for value in (1e-4, 1e-3, 1e-5, 1e-2, 1e-6, 3e-4, 3e-5, 1e-1)),
+    "temperature-free": tuple({"eps": value} for value in (1e-4, 1e-3, 1e-5, 1e-2, 1e-6, 3e-4, 3e-5, 1e-1))
 }
 """Options by strategy, the paper's first, in the order in which a grid takes them."""
 _RECIPROCALS = ("max_scale",)
@@ -192,18 +192,8 @@ def controls(runs: Sequence[Run], results: Sequence[Result]) -> tuple[list[Run],
             without.append(f"no control of {run.describe()}: its objective needs the temperature of every pair")
         elif mean > 0:
             arm = Arm(f"control({run.arm.label})", changes=run.arm.changes)
-            found.append(replace(run, arm=arm, specs=run.specs._replace(strategy=resolved_fixed(mean))))
+            strategy = format_spec("fixed", {"temperature": float(f"{mean:.5g}")})
+            found.append(replace(run, arm=arm, specs=run.specs._replace(strategy=strategy)))
         else:
             without.append(f"no control of {run.describe()}: its result has no mean temperature, run it again")
     return found, without
-
-
-def resolved_fixed(temperature: float) -> str:
-    """Returns the spec of a fixed temperature, rounded to five significant digits.
-
-    >>> resolved_fixed(0.123456789)
-    'fixed:temperature=0.12346'
-    """
-    from tempplug import create_strategy
-
-    return create_strategy("fixed", temperature=float(f"{temperature:.5g}")).spec()

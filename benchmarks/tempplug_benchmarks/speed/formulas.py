@@ -65,16 +65,18 @@ def macl(view_a: Tensor, view_b: Tensor, temperature: float, alpha: float = 0.5)
     return -(weight.detach() * log_probability).mean()
 
 
-def dystress(view_a: Tensor, view_b: Tensor, temperature_min: float = 0.1, temperature_max: float = 0.2) -> Tensor:
-    """DySTreSS: every pair's temperature is a cosine of its similarity, without gradient through it."""
+def dystress(
+    view_a: Tensor, view_b: Tensor, temperature: float = 0.0, temperature_min: float = 0.1, temperature_max: float = 0.2
+) -> Tensor:
+    """DySTreSS: every pair's temperature is a cosine of its similarity, without gradient; ``temperature`` is not used."""
     rows = _both(view_a, view_b)
     similarity = rows @ rows.T
     cosine = torch.cos(math.pi * (1 + similarity.detach()))
     return _masked_cross_entropy(similarity / (temperature_min + 0.5 * (temperature_max - temperature_min) * (1 + cosine)))
 
 
-def temperature_free(view_a: Tensor, view_b: Tensor, eps: float = 1e-4) -> Tensor:
-    """Temperature-Free InfoNCE: logits are log-odds of the similarity, clamped away from ±1."""
+def temperature_free(view_a: Tensor, view_b: Tensor, temperature: float = 0.0, eps: float = 1e-4) -> Tensor:
+    """Temperature-Free InfoNCE: logits are log-odds of the similarity, clamped away from ±1; ``temperature`` is not used."""
     rows = _both(view_a, view_b)
     similarity = (rows @ rows.T).clamp(-1 + eps, 1 - eps)
     return _masked_cross_entropy(torch.log((1 + similarity) / (1 - similarity)))
@@ -161,16 +163,14 @@ def lightly_nt_xent(temperature: float) -> LossFunction:
     """Returns lightly's NTXentLoss."""
     from lightly.loss import NTXentLoss  # type: ignore[import-not-found, unused-ignore]
 
-    loss: LossFunction = NTXentLoss(temperature=temperature)
-    return loss
+    return NTXentLoss(temperature=temperature)  # type: ignore[no-any-return, unused-ignore]
 
 
 def lightly_macl(temperature: float) -> LossFunction:
     """Returns lightly's MACLLoss with alpha 0.5 and threshold 0."""
     from lightly.loss import MACLLoss  # type: ignore[import-not-found, unused-ignore]
 
-    loss: LossFunction = MACLLoss(temperature=temperature, alpha=0.5, A_0=0.0)
-    return loss
+    return MACLLoss(temperature=temperature, alpha=0.5, A_0=0.0)  # type: ignore[no-any-return, unused-ignore]
 
 
 def metric_learning_nt_xent(temperature: float) -> LossFunction:

@@ -48,15 +48,14 @@ def run(suite: SpeedSuite, options: argparse.Namespace) -> int:
 
     runs = plan_cases(suite, options)
     failures = execute(runs, options.output, None, Progress(Console(stderr=True)), InProcesses(None), options.rerun_changed)
-    asked = {(each.profile, each.task.name, each.arm.label) for each in runs}
+    asked = {each.key for each in runs}
     loaded = load_results(options.output / suite.name / options.profile, lambda entry: read_case(entry, suite))
     entries = [each for each in (*loaded.results, *loaded.failures) if each.suite == suite.name]
-    shown = [each for each in entries if (each.profile, each.task, each.arm) in asked]
-    SpeedReport(sections(shown, {suite.name: suite}), loaded.problems).print(Console())
-    slug = sections(shown, {suite.name: suite})[0].setting.slug
-    here = [each for each in sections(entries, {suite.name: suite}) if each.setting.slug == slug]
+    shown = sections([each for each in entries if each.key in asked], {suite.name: suite})
+    SpeedReport(shown, loaded.problems).print(Console())
+    here = [each for each in sections(entries, {suite.name: suite}) if each.setting.slug == shown[0].setting.slug]
     for ending in ("svg", "png"):  # SVG for web pages, PNG for slides
-        file = options.output / suite.name / options.profile / f"{slug}.{ending}"
+        file = options.output / suite.name / options.profile / f"{shown[0].setting.slug}.{ending}"
         if draw(here, file):
             Console(stderr=True).print(f"wrote {file}", markup=False, highlight=False, soft_wrap=True)
     return 1 if failures else 0

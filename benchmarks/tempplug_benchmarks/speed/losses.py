@@ -208,31 +208,25 @@ def _rows(count: int, width: int) -> Tensor:
     return torch.randn(count, width, generator=torch.Generator().manual_seed(1))
 
 
-def _one_positive(rows: int, width: int) -> dict[str, Tensor]:
-    own = torch.eye(rows, dtype=torch.bool)
-    return {"positive_mask": own, "negative_mask": ~own}
+def _masks(classes: Callable[[int], Tensor]) -> Inputs:
+    """Returns masks of the pairs with equal and with different classes, which are a function of N."""
 
+    def make(rows: int, width: int) -> dict[str, Tensor]:
+        same = classes(rows)[:, None] == classes(rows)
+        return {"positive_mask": same, "negative_mask": ~same}
 
-def _same_class(rows: int, width: int) -> dict[str, Tensor]:
-    classes = torch.arange(rows) % CLASSES
-    same = classes[:, None] == classes
-    return {"positive_mask": same, "negative_mask": ~same}
+    return _for_each_shape(make)
 
 
 @lru_cache(maxsize=4)
 def _made_projection(width: int, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    """Returns the trainable weight [width, width] and bias [width] of a projection."""
     made = {"weight": _rows(width, width) / width**0.5, "bias": torch.zeros(width)}
     return {name: value.to(device, dtype).requires_grad_() for name, value in made.items()}
 
 
 def _projection(view: Tensor) -> dict[str, Tensor]:
+    """Returns the trainable weight [D, D] and bias [D] of a projection of a view [N, D]."""
     return _made_projection(view.shape[1], view.dtype, view.device)
-
-
-def _without_temperature(formula: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], Tensor]:
-    """Returns a formula that ignores the temperature."""
-    return lambda view_a, view_b, temperature: formula(view_a, view_b)
 
 
 def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementation:
@@ -245,41 +239,36 @@ def installed_packages(loss: str, implementations: Iterable[str]) -> tuple[str, 
     return tuple(sorted({way.package for way in ways if way.package and way.installed}))
 
 
+_NT_XENT = {
+    "grace": _formula(formulas.grace),
+    "pygcl": _formula(formulas.pygcl_infonce),
+    "lightly": Implementation(make=formulas.lightly_nt_xent, package="lightly"),
+    "pytorch-metric-learning": Implementation(make=formulas.metric_learning_nt_xent, package="pytorch_metric_learning"),
+}
+_RANKING = {
+    "sentence-transformers": formulas.multiple_negatives_ranking,
+    "sentence-transformers-cached": formulas.cached_multiple_negatives_ranking,
+}
 LOSSES: dict[str, Loss] = {
-    "nt-xent": Loss(
-        formula=formulas.nt_xent,
-        others={
-            "grace": _formula(formulas.grace),
-            "pygcl": _formula(formulas.pygcl_infonce),
-            "lightly": Implementation(make=formulas.lightly_nt_xent, package="lightly"),
-            "pytorch-metric-learning": Implementation(make=formulas.metric_learning_nt_xent, package="pytorch_metric_learning"),
-        },
-    ),
+    "nt-xent": Loss(formula=formulas.nt_xent, others=_NT_XENT),
     "macl": Loss(
         strategy="macl:base_temperature={temperature},alpha=0.5,threshold=0",
         objective="reweighted",
         formula=formulas.macl,
         others={"lightly": Implementation(make=formulas.lightly_macl, package="lightly")},
     ),
-    "dystress": Loss(
-        strategy="dystress:temperature_min=0.1,temperature_max=0.2", formula=_without_temperature(formulas.dystress)
-    ),
+    "dystress": Loss(strategy="dystress:temperature_min=0.1,temperature_max=0.2", formula=formulas.dystress),
     "plugin-map": Loss(
         strategy=PluginMap,
-        formula=_without_temperature(formulas.dystress),
+        formula=formulas.dystress,
         others={"tempplug-dystress": Implementation(make=lambda temperature: LOSSES["dystress"].ours(temperature))},
     ),
-    "temperature-free": Loss(strategy="temperature-free:eps=1e-4", formula=_without_temperature(formulas.temperature_free)),
+    "temperature-free": Loss(strategy="temperature-free:eps=1e-4", formula=formulas.temperature_free),
     "one-way": Loss(
         layout="cross-view",
         formula=formulas.one_way,
         products=_across,
-        others={
-            "sentence-transformers": Implementation(make=formulas.multiple_negatives_ranking, package="sentence_transformers"),
-            "sentence-transformers-cached": Implementation(
-                make=formulas.cached_multiple_negatives_ranking, package="sentence_transformers"
-            ),
-        },
+        others={name: Implementation(make=make, package="sentence_transformers") for name, make in _RANKING.items()},
     ),
     "hard-negatives": Loss(
         layout="cross-view",
@@ -298,15 +287,10 @@ LOSSES: dict[str, Loss] = {
         formula=formulas.labels,
         inputs=_for_each_shape(lambda rows, width: {"labels": torch.arange(rows) % CLASSES}),
     ),
-    **{
-        name: Loss(
-            layout="masks",
-            formula=formulas.masks,
-            inputs=_for_each_shape(positives),
-            products=_across,
-        )
-        for name, positives in {"masks": _one_positive, "masks-several": _same_class}.items()
-    },
+    "masks": Loss(layout="masks", formula=formulas.masks, inputs=_masks(lambda rows: torch.arange(rows)), products=_across),
+    "masks-several": Loss(
+        layout="masks", formula=formulas.masks, inputs=_masks(lambda rows: torch.arange(rows) % CLASSES), products=_across
+    ),
     "amcl": Loss(
         strategy="amcl:dimension=1,floor={temperature}",
         objective="dcl",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,10 +16,7 @@ from tempplug_benchmarks.speed.losses import LOSSES
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
 # Rows, inner dimension and columns of products on a device: square ones, and the two shapes that a loss uses.
-SHAPES = {
-    "cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)),
-    "cuda": ((8192, 8192, 8192),),
-}
+SHAPES = {"cpu": ((1024, 1024, 1024), (2048, 128, 2048), (2048, 2048, 128)), "cuda": ((8192, 8192, 8192),)}
 REPEATS = 5
 # The triton engine computes similarities again in its backward pass: N × M products of narrow embeddings and of wide ones,
 # and of a square only its upper half, the diagonal's share of which is not counted here.
@@ -89,9 +87,9 @@ def peak_growth(call: Callable[[], None], device: str) -> float:
         return _cuda_growth(call)
     try:
         _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
-        before = _resident("VmRSS")
+        before = _field(_STATUS, "VmRSS")
         call()
-        return (_resident("VmHWM") - before) / MEBIBYTE
+        return (_field(_STATUS, "VmHWM") - before) / MEBIBYTE
     except OSError as error:
         raise ConfigError(f"peak memory cannot be measured here: {error}. It needs Linux and its /proc.") from error
 
@@ -104,16 +102,13 @@ def limit_memory() -> None:
     try:
         import resource
 
-        information = Path("/proc/meminfo").read_text(encoding="ascii")
+        available = _field(Path("/proc/meminfo"), "MemAvailable")
     except (ImportError, OSError):
         return
-    available = _field(information, "MemAvailable")
     resource.setrlimit(resource.RLIMIT_DATA, (int(available * 0.95), resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _cuda_growth(call: Callable[[], None]) -> float:
-    import torch
-
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -123,14 +118,8 @@ def _cuda_growth(call: Callable[[], None]) -> float:
     return (torch.cuda.max_memory_allocated() - before) / MEBIBYTE
 
 
-def _resident(field: str) -> int:
-    return _field(_STATUS.read_text(encoding="ascii"), field)
-
-
-def _field(text: str, field: str) -> int:
+def _field(file: Path, field: str) -> int:
     """Returns the number of bytes in a line such as ``VmRSS:  123 kB``."""
-    for line in text.splitlines():
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    raise OSError(f"there is no {field}")
+    if (found := re.search(rf"^{field}:\s+(\d+) kB$", file.read_text(encoding="ascii"), re.MULTILINE)) is None:
+        raise OSError(f"there is no {field}")
+    return int(found[1]) * 1024

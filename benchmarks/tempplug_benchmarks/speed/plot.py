@@ -100,10 +100,7 @@ def _panel(panel: Axes, section: Section, lines: Mapping[str, Sequence[Point]]) 
     sizes = sorted({point.rows for line in lines.values() for point in line})
     panel.axhline(1.0, color=THEME["soft"], linewidth=1.0, linestyle=DASHED)
     panel.set(
-        title=section.task.name,
-        yscale="log",
-        xlabel="N, pairs in a batch",
-        ylabel=f"{_WORDS[section.figure]} over tempplug's",
+        title=section.task.name, yscale="log", xlabel="N, pairs in a batch", ylabel=f"{_WORDS[section.figure]} over tempplug's"
     )
     panel.set_xscale("log", base=2)
     panel.set_xticks(sizes, [str(size) for size in sizes], fontsize=8)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from html import escape as escape_html
+from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from rich.console import Console
 from rich.markup import escape
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
-from tempplug_benchmarks.report.pages import html_macro, render
-from tempplug_benchmarks.report.tables import NOTHING, Row, Table, Tone
+from tempplug_benchmarks.report.pages import Report
+from tempplug_benchmarks.report.tables import EXPLAINED, NOTHING, Row, Table, Tone
 from tempplug_benchmarks.report.terminal import print_lines, print_tables
 from tempplug_benchmarks.run.environment import describe_environment
 from tempplug_benchmarks.run.fields import plain
@@ -22,16 +23,7 @@ from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
 from tempplug_benchmarks.speed.targets import SpeedSuite, Target
 from tempplug_benchmarks.task import Task
 
-READING = (
-    "times tempplug: the implementation's figure over tempplug's, above 1 where tempplug is better. cold: after the step of a "
-    "small network, as in a training. wanted: what must be reached at least. Implementations of a case were measured in turn "
-    "in one process, each round in reversed order."
-)
-PRODUCTS = (
-    "of matmul rate: operations of tempplug's matrix products over its hot time and the best rate of a few large products in "
-    "the same process. Counted are half a square forward and a whole one backward with two views or labels (twice that with "
-    "AMCL), elsewhere one product forward and two backward (one with a queue)"
-)
+READING = EXPLAINED["speed"]
 GROWTH = 4.0
 """Largest allowed ratio of memory or time for twice the pairs."""
 CLOCKS = {
@@ -182,11 +174,8 @@ def table(section: Section) -> Table:
     header = ["case", *_COLUMNS[section.figure], "times tempplug", *["cold", "of matmul rate"] * timed, "wanted"]
     rows: list[Row] = []
     for result in section.results:
-        if result.error:
-            filling = [NOTHING] * (len(header) - 1)
-            rows.append(Row((section.label(result), *filling, "failed, see below"), "failed"))
-            continue
-        rows += [_row(section, result, name) for name in result.case.implementations]
+        failed = [Row((section.label(result), *[NOTHING] * (len(header) - 1), "failed, see below"), "failed")]
+        rows += failed if result.error else [_row(section, result, name) for name in result.case.implementations]
     return Table((*header, "note"), tuple(rows), tone_column=header.index("times tempplug"))
 
 
@@ -218,17 +207,14 @@ def _figure(value: float | None, number: str) -> str:
     """Returns a number with three significant digits; counts are left unchanged."""
     if value is None:
         return NOTHING
-    if number == "rounds":
-        return f"{value:.0f}"
-    if number.endswith("_error"):
-        return f"{value:.1e}"
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    whole = number == "rounds" or value >= 100
+    return f"{value:.1e}" if number.endswith("_error") else f"{value:.0f}" if whole else f"{value:.3g}"
 
 
 def remarks(section: Section) -> tuple[str, ...]:
     """Returns notes for the table: clock, setting, failures, differing losses and machines."""
     setting, results = section.setting, section.results
-    threads = f"{setting.threads} {'thread' if setting.threads == 1 else 'threads'}"
+    threads = f"{setting.threads} thread{'s' * (setting.threads > 1)}"
     conditions = f"{threads}, {setting.precision}, seed {setting.seed}"
     if section.figure == "milliseconds":
         conditions = f"{CLOCKS[setting.clock]}, {conditions}"
@@ -241,7 +227,7 @@ def remarks(section: Section) -> tuple[str, ...]:
     if rates:
         unit, scale = ("TFLOP/s", 1.0) if min(rates) >= 10 else ("GFLOP/s", 1e3)
         shown = f"{min(rates) * scale:.0f} to {max(rates) * scale:.0f} {unit}"
-        lines += [f"matmul rate of the same processes, {setting.precision}: {shown}", PRODUCTS]
+        lines += [f"matmul rate of the same processes, {setting.precision}: {shown}", EXPLAINED["products"]]
     lines += _growth(section)
     lines += [f"failed: {result.name}: {result.error}" for result in results if result.error]
     lines += [line for result in results if (line := _differing_losses(result))]
@@ -249,13 +235,15 @@ def remarks(section: Section) -> tuple[str, ...]:
     return tuple(map(plain, lines))
 
 
+_KIND = attrgetter("loss_name", "dimension", "temperature", "environment", "only_on")
+
+
 def _growth(section: Section) -> list[str]:
     """Returns the largest growth of tempplug's figure for twice as many pairs; empty without such cases."""
     grown = []
     for before, after in product(section.results, repeat=2):
         one, other = before.case, after.case
-        twice = replace(other, rows=2 * one.rows, loss_name=one.loss_name, dimension=one.dimension, temperature=one.temperature)
-        same = replace(twice, environment=one.environment, only_on=one.only_on) == other
+        same = other.rows == 2 * one.rows and _KIND(one) == _KIND(other)
         figures = [result.number(OURS, section.figure) for result in (before, after)]
         if same and section.figure != "gradient_error" and all(figures):
             grown.append((figures[1] / figures[0], f"{section.label(before)} to {section.label(after)}"))  # type: ignore[operator]
@@ -277,13 +265,15 @@ def _differing_losses(result: Measured) -> str:
 
 
 @dataclass(frozen=True)
-class SpeedReport:
+class SpeedReport(Report):
     """The sections of a results folder.
 
     Attributes:
         found: sections of every suite, profile, setting and task.
         problems: messages about files that could not be read.
     """
+
+    template: ClassVar[str] = "speed"
 
     found: Sequence[Section]
     problems: Sequence[str]
@@ -297,14 +287,6 @@ class SpeedReport:
             console.print()
         print_lines(console, [*(f"left out: {problem}" for problem in self.problems), READING])
 
-    def markdown(self) -> str:
-        """Returns the report as Markdown."""
-        return render("speed.md", **vars(self), READING=READING, table_of=table, remarks=remarks).rstrip("\n") + "\n"
-
-    def html_parts(self) -> list[str]:
-        """Returns the report as fragments of an HTML page."""
-        parts = ["<h1>Speed report</h1>", f'<p class="soft">{escape_html(READING)}</p>']
-        for section in self.found:
-            parts += [f"<h2>{escape_html(section.title)}</h2>", f'<p class="soft">{escape_html(section.task.summary)}</p>']
-            parts += [html_macro("table", table(section), section.title), html_macro("bullets", remarks(section))]
-        return [*parts, *(["<h2>Left out</h2>", html_macro("bullets", self.problems)] if self.problems else [])]
+    def values(self) -> dict[str, Any]:
+        """Returns the values of the templates."""
+        return {**vars(self), "READING": READING, "table_of": table, "remarks": remarks}

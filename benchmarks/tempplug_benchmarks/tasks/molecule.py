@@ -1,65 +1,75 @@
-"""The suite ``molecule``: GraphCL pre-trained on unlabelled molecules and fine-tuned on MoleculeNet, with every strategy."""
+"""The suite ``molecule``, declared in ``molecule.toml``, and its generated molecules: random combinations of rings and chains.
+
+Every SMILES is valid, and its parts determine its labels. Any change of the generated data must increment `VERSION`, which is
+part of every result's identity.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import math
+import random
+from typing import TYPE_CHECKING
 
-from tempplug_adapters.graph.molecule_recipe import METHOD, UNLABELLED, MoleculeRecipe
-from tempplug_benchmarks.arm import UNTRAINED, arms, fixed
-from tempplug_benchmarks.papers import PaperRow
-from tempplug_benchmarks.profile import Metric, Profile
-from tempplug_benchmarks.resources import GPU
-from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.task import Task
-from tempplug_benchmarks.tasks.molecule_generated import VERSION, generated_molecules
+from tempplug_adapters.graph.molecule_recipe import METHOD, MoleculeRecipe
+from tempplug_benchmarks.suite_file import make_suite, read_file
 
 if TYPE_CHECKING:
     from tempplug_adapters.graph.molecule_method import Molecules
     from tempplug_adapters.training.method import Source
 
-BASELINE = "fixed:temperature=0.1+dcl"
-_ARMS = (
-    *(*fixed("dcl", 0.05, 0.1, 0.2, 0.5), *fixed("infonce", 0.1), "macl+dcl", "macl+infonce", "dystress+dcl"),
-    # Without the positive in the denominator, the loss is unbounded below for a decreasing learned temperature.
-    *("temperature-free+dcl", "learnable+infonce", "schedule+dcl"),
+VERSION = 1
+LABELLED = 400
+"""How many molecules there are to fine-tune on."""
+# Rings with two positions for side chains, chain segments, and chain ends.
+_CORES = (
+    "c1ccc({})cc1{}",
+    "c1ncc({})cc1{}",
+    "c1cc({})oc1{}",
+    "c1cc({})sc1{}",
+    "C1CCC({})CC1{}",
+    "C1COC({})CC1{}",
+    "C1CNC({})C1{}",
+    "C1CC({})C1{}",
 )
-_METHODS = {BASELINE: "GraphCL", "macl+dcl": "w/ MACL"}
-# Hu et al.'s data set, which is never replaced by another one.
-_ZINC15 = "graph/smiles/zinc15_2m.smi.gz"
+_PIECES = ("C", "CC", "C(C)", "O", "N", "C(=O)", "C(=O)N", "C=C")
+_ENDS = ("C", "O", "N", "F", "Cl", "C#N", "C2CC2", "c2ccccc2")
+_UNMEASURED = 0.2
+"""Share of the labels that are missing, where there are several tasks."""
 
 
-@dataclass(frozen=True)
-class _Set:
-    """One data set of MoleculeNet.
+def generated_molecules(recipe: MoleculeRecipe, source: Source, *, tasks: int) -> tuple[MoleculeRecipe, Molecules]:
+    """Returns the recipe with pre-training molecules, in the number it sets, and labelled ones; the same for every seed."""
+    import torch
 
-    Attributes:
-        name: its name in MoleculeNet.
-        summary: description of its molecules and tasks.
-        tasks: number of tasks.
-        printed: whether figures of MACL's table 5 are available.
-        small: whether it takes minutes on two cores.
-    """
+    from tempplug_adapters.graph.molecule_data import MoleculeSet
+    from tempplug_adapters.graph.molecule_finetune import Labelled
+    from tempplug_adapters.graph.molecule_method import Molecules
 
-    name: str
-    summary: str
-    tasks: int = 1
-    printed: bool = False
-    small: bool = True
+    smiles = generate(LABELLED, seed=0)
+    labelled = Labelled.split(MoleculeSet(smiles, torch.tensor(labels(smiles, tasks, seed=0))))
+    unlabelled = MoleculeSet(generate(recipe.max_pretrain_molecules or 0, seed=1)) if recipe.num_train_epochs else None
+    return recipe, Molecules(unlabelled, {source.dataset: labelled})
 
 
-SETS = (
-    _Set("BBBP", "drugs: pass the blood-brain barrier or not", printed=True),
-    _Set("BACE", "inhibitors of beta-secretase 1: active or not"),
-    _Set("ClinTox", "drugs: approved, failed for toxicity", 2),
-    _Set("SIDER", "drugs: 27 kinds of side effects", 27, printed=True),
-    _Set("Tox21", "compounds: 12 kinds of toxicity", 12, printed=True, small=False),
-    _Set("ToxCast", "compounds: 617 assays of toxicity", 617, printed=True, small=False),
-    _Set("MUV", "compounds: 17 screenings with few hits", 17, small=False),
-    _Set("HIV", "compounds: stop HIV or not", small=False),
-)
+def generate(count: int, seed: int) -> list[str]:
+    """Returns ``count`` SMILES, which may contain duplicates."""
+    chance = random.Random(seed)
+    return [_molecule(chance) for _ in range(count)]
+
+
+def labels(smiles: list[str], tasks: int, seed: int) -> list[list[float]]:
+    """Returns labels, 1, 0 or NaN, of generated molecules for 1 to 3 tasks; several tasks have a fifth of labels missing."""
+    chance = random.Random(seed)
+    found = []
+    for text in smiles:
+        row = [any(end in text for end in ("F", "Cl", "C#N")), "C(=O)N" in text, text[0] == "c"][:tasks]
+        found.append([math.nan if tasks > 1 and chance.random() < _UNMEASURED else float(each) for each in row])
+    return found
+
+
+def _molecule(chance: random.Random) -> str:
+    chains = ["".join(chance.choices(_PIECES, k=chance.randint(0, 3))) + chance.choice(_ENDS) for _ in range(2)]
+    return chance.choice(_CORES).format(*chains)
 
 
 def read_molecules(recipe: MoleculeRecipe, source: Source) -> tuple[MoleculeRecipe, Molecules]:
@@ -69,76 +79,4 @@ def read_molecules(recipe: MoleculeRecipe, source: Source) -> tuple[MoleculeReci
     return recipe, METHOD.load().load(recipe, source)
 
 
-def _metrics(name: str) -> tuple[Metric, ...]:
-    return tuple(
-        Metric(
-            name=metric,
-            figure=f"{figure} {name}",
-            summary=f"ROC-AUC × 100 of the {part} molecules after the last epoch, mean over the tasks",
-            smallest_difference=0.1,
-        )
-        for metric, figure, part in (("ROC-AUC", "roc_auc", "test"), ("validation", "valid_roc_auc", "validation"))
-    )
-
-
-def _profile(each: _Set, dataset: str, changes: Mapping[str, Any], printed: bool = False, **more: Any) -> Profile:
-    rows = {label: (PaperRow("macl", "5", method, each.name),) for label, method in _METHODS.items()} if printed else {}
-    return Profile(
-        dataset=dataset,
-        recipe=METHOD.recipe(**changes),
-        arms=(UNTRAINED, *arms(*_ARMS, reported=rows)),
-        metrics=_metrics(each.name),
-        primary="ROC-AUC",
-        validation="validation",
-        source=each.name,
-        **more,
-    )
-
-
-def _real(each: _Set, molecules: str, file: str, changes: Mapping[str, Any]) -> Profile:
-    return _profile(
-        each,
-        f"{each.name} of MoleculeNet, scaffold split 80/10/10; pre-trained on {molecules}",
-        {"pretrain_file": file, **changes},
-        each.printed,
-        load=read_molecules,
-        needs=(f"graph/moleculenet/{each.name.lower()}.tar.xz", file),
-    )
-
-
-def _profiles(each: _Set) -> dict[str, Profile]:
-    tasks = min(each.tasks, 3)
-    quick = {"num_train_epochs": 4, "layers": 2, "width": 32, "max_pretrain_molecules": 512, "finetune_epochs": 8}
-    small = {"num_train_epochs": 5, "width": 64, "max_pretrain_molecules": 10_000, "finetune_epochs": 20}
-    profiles = {
-        "quick": _profile(
-            each,
-            f"generated molecules with {tasks} {'task' if tasks == 1 else 'tasks'}, version {VERSION}",
-            quick,
-            load=partial(generated_molecules, tasks=tasks),
-            stands_in="generated molecules",
-        )
-    }
-    if each.small:
-        profiles["small"] = _real(each, "the first 10,000 drug-like molecules of ZINC", UNLABELLED, small)
-    profiles["paper"] = _real(each, "2,000,000 molecules of ZINC15", _ZINC15, {})
-    return profiles
-
-
-SUITE = Suite(
-    "molecule",
-    "GraphCL pre-training on unlabelled molecules, fine-tuned on eight data sets of MoleculeNet",
-    tuple(
-        Task(
-            name=each.name.lower(),
-            summary=f"{each.summary}; two views of a molecule are a positive pair, other molecules' views are negatives",
-            method=METHOD,
-            baseline=BASELINE,
-            family="all data sets",
-            papers="molecule",
-            resources={"paper": GPU},
-            profiles=_profiles(each),
-        )
-        for each in SETS
-    ),
-)
+SUITE = make_suite(read_file("molecule"), METHOD, generated_molecules, read_molecules, version=VERSION)

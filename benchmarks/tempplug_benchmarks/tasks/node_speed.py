@@ -12,7 +12,6 @@ import os
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,25 +23,7 @@ from tempplug_adapters.graph.grace_recipe import METHOD, GraceRecipe
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.training.batches import seed_of
 from tempplug_adapters.training.method import Source
-
-
-@dataclass(frozen=True)
-class NodeSpeed:
-    """The measurements.
-
-    Attributes:
-        tempplug_seconds: median of an epoch with `tempplug.ContrastiveLoss`.
-        plain_seconds: median of an epoch with `PlainInfoNCE`.
-        tempplug_loss: loss of the first epoch, on the same embeddings for both.
-        plain_loss: loss of the first epoch.
-        threads: number of PyTorch threads.
-    """
-
-    tempplug_seconds: float
-    plain_seconds: float
-    tempplug_loss: float
-    plain_loss: float
-    threads: int
+from tempplug_benchmarks.speed.clock import in_turn
 
 
 class PlainInfoNCE(nn.Module):
@@ -78,40 +59,41 @@ class PlainInfoNCE(nn.Module):
         return -((logits - mass.log()) * self.positive).sum(dim=1).mean()
 
 
-def measure(data: Nodes, epochs: int, temperature: float = 0.5, seed: int = 0) -> NodeSpeed:
-    """Returns medians over epochs of each loss, after two warm-up epochs.
+def measure(data: Nodes, epochs: int, temperature: float = 0.5, seed: int = 0) -> dict[str, float]:
+    """Returns the measurements of both losses.
 
     Args:
         data: the graph; a step contrasts all its nodes.
         epochs: number of epochs of each loss, at least 1.
         temperature: of both losses.
         seed: of weights and views.
+
+    Returns:
+        ``tempplug_seconds`` and ``plain_seconds``, the medians of an epoch after two warm-up epochs; ``tempplug_loss`` and
+        ``plain_loss`` of the first epoch, on the same embeddings; ``threads``, the number of PyTorch threads.
     """
     method, recipe = GraceMethod(METHOD), GraceRecipe()
-    sides = []
-    for loss in (ContrastiveLoss(f"fixed:temperature={temperature}"), PlainInfoNCE(len(data), temperature)):
+    steps, values = {}, dict[str, float]()
+    losses = {"tempplug": ContrastiveLoss(f"fixed:temperature={temperature}"), "plain": PlainInfoNCE(len(data), temperature)}
+    for name, loss in losses.items():
         torch.manual_seed(seed)
         own = method.build(recipe, data, loss)
-        sides.append((own, torch.optim.Adam(own.parameters(), lr=recipe.learning_rate)))
-    seconds: tuple[list[float], list[float]] = ([], [])
-    values = [0.0, 0.0]
-    for epoch in range(epochs + 2):
-        # The second one benefits from warm caches, so the order alternates.
-        for side in (0, 1) if epoch % 2 == 0 else (1, 0):
+        optimizer = torch.optim.Adam(own.parameters(), lr=recipe.learning_rate)
+
+        def step(epoch: int, name: str = name, own: nn.Module = own, optimizer: torch.optim.Optimizer = optimizer) -> float:
             torch.manual_seed(seed_of(seed, epoch))
-            own, optimizer = sides[side]
             began = time.perf_counter()
             optimizer.zero_grad()
             value = own(**method.collate(recipe, data, torch.arange(len(data))))
             value.backward()
             optimizer.step()
             taken = time.perf_counter() - began
-            if epoch == 0:
-                values[side] = value.item()
-            if epoch >= 2:
-                seconds[side].append(taken)
-    medians = [statistics.median(each) for each in seconds]
-    return NodeSpeed(medians[0], medians[1], values[0], values[1], torch.get_num_threads())
+            values.setdefault(f"{name}_loss", value.item())
+            return taken
+
+        steps[name] = step
+    medians = {f"{name}_seconds": statistics.median(of) for name, of in in_turn(steps, epochs).items()}
+    return {**medians, **values, "threads": torch.get_num_threads()}
 
 
 def main() -> None:
@@ -125,7 +107,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as cache:
         source = Source(given.dataset, None if given.data_dir is None else Path(given.data_dir), Path(cache))
         data = GraceMethod(METHOD).load(GraceRecipe(), source)
-    print(json.dumps({"dataset": given.dataset, **vars(measure(data, given.epochs, given.temperature))}))
+    print(json.dumps({"dataset": given.dataset, **measure(data, given.epochs, given.temperature)}))
 
 
 if __name__ == "__main__":

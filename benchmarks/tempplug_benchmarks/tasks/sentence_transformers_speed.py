@@ -12,6 +12,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from tempplug_adapters.huggingface.loading import load_sentence_transformer
 from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
 from tempplug_benchmarks.run.environment import hardware, versions
+from tempplug_benchmarks.speed.clock import in_turn
 
 COLUMNS = 3  # anchors, positives, hard negatives
 
@@ -40,10 +42,11 @@ def pairs(model: Any, mini_batch_size: int | None, strategy: str) -> dict[str, t
     """Returns the losses of both libraries."""
     if mini_batch_size is None:
         return {"tempplug": TemperatureRankingLoss(model, strategy), "library": library.MultipleNegativesRankingLoss(model)}
-    return {
-        "tempplug": CachedTemperatureRankingLoss(model, strategy, mini_batch_size=mini_batch_size),
-        "library": library.CachedMultipleNegativesRankingLoss(model, mini_batch_size=mini_batch_size),
-    }
+    ours, theirs = (
+        partial(CachedTemperatureRankingLoss, model, strategy),
+        partial(library.CachedMultipleNegativesRankingLoss, model),
+    )
+    return {"tempplug": ours(mini_batch_size=mini_batch_size), "library": theirs(mini_batch_size=mini_batch_size)}
 
 
 def measure(
@@ -64,20 +67,19 @@ def measure(
     """
     sides: dict[str, Any] = pairs(model, mini_batch_size, strategy)
     sides["tempplug"].take_charge()
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
     values: dict[str, float] = {}
-    for turn in range(rounds + 2):
-        # The second one benefits from warm caches, so the order alternates.
-        for name in sorted(sides, reverse=turn % 2 == 1):
-            torch.manual_seed(turn)
-            model.zero_grad()
-            features = batch()
-            began = time.process_time()
-            value = sides[name](features, None)
-            value.backward()
-            if turn >= 2:
-                seconds[name].append(time.process_time() - began)
-            values[name] = value.item()
+
+    def step(turn: int, name: str) -> float:
+        torch.manual_seed(turn)
+        model.zero_grad()
+        features = batch()
+        began = time.process_time()
+        value = sides[name](features, None)
+        value.backward()
+        values[name] = value.item()
+        return time.process_time() - began
+
+    seconds = in_turn({name: partial(step, name=name) for name in sides}, rounds)
     ratios = [ours / theirs for ours, theirs in zip(seconds["tempplug"], seconds["library"], strict=True)]
     return {
         "tempplug_seconds": statistics.median(seconds["tempplug"]),

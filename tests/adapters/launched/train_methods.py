@@ -40,7 +40,7 @@ from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.training import trainer
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.training.train import train
-from tempplug_benchmarks.tasks.node_generated import citation_graph
+from tempplug_benchmarks.tasks.node import citation_graph
 
 WRITTEN = TemporaryDirectory()
 

@@ -1,11 +1,7 @@
-"""Code shared by the image suites: reading images, and the settings of the smaller profiles.
-
-A missing data set is never replaced by another one.
-"""
+"""Reading the data of suites from the data folder. A missing data set is never replaced by another one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,29 +11,6 @@ from tempplug_adapters.training.method_info import MethodInfo
 
 if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
-
-QUICK: Mapping[str, Any] = {
-    "width": 8,
-    "embedding_dimension": 32,
-    "image_size": 8,
-    # its crops keep at least a fifth of the 8 x 8 pixels
-    "augmentation": "moco-v2",
-    "num_train_epochs": 2,
-    "per_device_train_batch_size": 128,
-    "channels_last": False,
-}
-SMALL: Mapping[str, Any] = {
-    "width": 16,
-    "embedding_dimension": 64,
-    "image_size": 16,
-    "learning_rate": 3e-3,
-    "num_train_epochs": 6,
-}
-"""Changes of the small profiles to a recipe of CIFAR-10: about a minute per run on one core.
-
-The stem of small images on views of 16 pixels, and this learning rate, were chosen with fixed temperatures alone, on 5,000
-images that are in neither the training nor the test set: kNN reaches 41 % with it, and 23 % with random weights.
-"""
 
 # Names of the lossy copies, by data set.
 _COPIES = {"cifar10": "cifar10", "imagenette": "imagenette224", "tiny-imagenet": "tiny_imagenet_c100"}
@@ -96,3 +69,11 @@ def _refuse_copies(dataset: str, folder: Path) -> None:
                 f"{copy} holds lossy copies of images, which are no {dataset}: put the original data set into another folder "
                 "and pass that one, or pass none to load it from the Hugging Face hub."
             )
+
+
+def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, Any]:
+    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub."""
+    folder = source.data_dir or Path()
+    if (folder / recipe.model_name_or_path).is_dir():
+        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
