@@ -55,7 +55,9 @@ def test_files_are_compared_with_the_published_ones(cora: Path, tmp_path: Path, 
         content = bytearray(whole)
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-        with pytest.raises(DataError, match=rf"ind\.cora\.{part} is damaged or not the published file: its checksum is sha256:"):
+        with pytest.raises(
+            DataError, match=rf"ind\.cora\.{part} is damaged or not the published file: its checksum is sha256:"
+        ):
             load_graph("Cora", tmp_path, tmp_path)
         with pytest.raises(DataError, match=rf"file:.*ind\.cora\.{part} is damaged or not the published file"):
             load_graph("Cora", None, tmp_path / part)

@@ -19,7 +19,7 @@ from transformers import AutoModelForMaskedLM
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
 from tempplug_adapters.huggingface.masked_tokens import logits_of
-from tempplug_adapters.sentence_evaluation.encoder import evaluating
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.sentence_evaluation.encoding import check_batch_size
 from tempplug_adapters.training.command_line import choose_device
 
@@ -90,7 +90,7 @@ class MaskedLanguageModel:
                 f"a sentence has {longest} tokens, but model='{self.tokenizer.name_or_path}' takes {limit} at most."
             )
         found = torch.empty(len(questions), dtype=torch.float64)
-        with evaluating(self.model):
+        with evaluating(self.model), torch.no_grad():
             for start in range(0, len(ordered), self.batch_size):
                 batch = ordered[start : start + self.batch_size]
                 rows = [row for row, sentence in enumerate(batch) for _ in numbers_of[sentence]]

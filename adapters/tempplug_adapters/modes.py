@@ -1,0 +1,20 @@
+"""Evaluation mode for the time of a block; it needs only torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Sets a module to evaluation mode during the block, and restores the mode of each of its parts afterwards."""
+    modes = [(each, each.training) for each in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for each, training in modes:
+            each.training = training
