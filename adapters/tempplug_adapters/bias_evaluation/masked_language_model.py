@@ -86,9 +86,7 @@ class MaskedLanguageModel:
         longest = len(ordered[0][0])
         limit = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", longest))
         if longest > limit:
-            raise ConfigError(
-                f"a sentence has {longest} tokens, but model='{self.tokenizer.name_or_path}' takes {limit} at most."
-            )
+            raise ConfigError(f"a sentence has {longest} tokens; '{self.tokenizer.name_or_path}' takes at most {limit}.")
         found = torch.empty(len(questions), dtype=torch.float64)
         with evaluating(self.model), torch.no_grad():
             for start in range(0, len(ordered), self.batch_size):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
-from tempplug_adapters.sparse_sums import RowSums
+from tempplug_adapters.sparse_sums import RowSums, ranges
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -162,10 +162,9 @@ def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Ten
         if not bool(torch.isfinite(x).all()):
             raise DataError(f"graph {position} has node features that are not finite.")
     edges = graph.edge_index if graph.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
-    if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < nodes):
-        raise DataError(
-            f"graph {position} has {nodes} nodes, but edges between nodes {int(edges.min())} to {int(edges.max())}."
-        )
+    low, high = (int(edges.min()), int(edges.max())) if edges.numel() else (0, 0)
+    if low < 0 or high >= nodes:
+        raise DataError(f"graph {position} has {nodes} nodes, but edges between nodes {low} to {high}.")
     label = None if graph.y is None else torch.as_tensor(graph.y).double()
     label = label.reshape(1, 1) if label is not None and label.numel() == 1 else label
     return nodes, x if x is None or x.shape[1] else None, edges, label
@@ -195,12 +194,6 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
 def starts(counts: Tensor) -> Tensor:
     """Returns the starts of consecutive ranges and the end of the last, [G + 1], given their lengths [G]."""
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
-
-
-def ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Returns the concatenated ranges of positions given by starts and counts."""
-    shift = starts - (torch.cumsum(counts, 0) - counts)
-    return torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)
 
 
 def rank(group: Tensor, order: Tensor) -> Tensor:

@@ -185,10 +185,7 @@ def check_graph(graph: Data, name: str) -> None:
         DataError: it has no node features, fewer than two nodes, or a wrong shape or value.
     """
     if graph.x is None or graph.x.dim() != 2 or graph.x.shape[1] == 0:
-        raise DataError(
-            f"{name}: the graph must have node features x [nodes, features]; "
-            "torch_geometric.transforms.LocalDegreeProfile makes some from the edges."
-        )
+        raise DataError(f"{name}: the graph must have node features x [nodes, features]; LocalDegreeProfile makes some.")
     nodes = int(graph.x.shape[0])
     if nodes < 2:
         raise DataError(f"{name}: the graph has {nodes} node; contrastive training needs at least 2.")
@@ -203,9 +200,7 @@ def check_graph(graph: Data, name: str) -> None:
         raise DataError(f"{name}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0.")
     weight = graph.get("edge_weight")
     if weight is not None and (weight.shape != edges.shape[1:] or not bool(torch.isfinite(weight).all())):
-        raise DataError(
-            f"{name}: edge_weight must hold a finite number for each of {edges.shape[1]} edges, [{edges.shape[1]}]."
-        )
+        raise DataError(f"{name}: edge_weight must hold a finite number for each edge, [{edges.shape[1]}].")
 
 
 def plain_features(x: Tensor) -> Tensor:
@@ -229,19 +224,13 @@ def labels_of(graph: Data, name: str) -> Tensor | None:
     y, nodes = graph.y, int(graph.x.shape[0])
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim not in (1, 2) or len(y) != nodes or y.is_complex():
-        raise DataError(
-            f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, classes], not {list(y.shape)}."
-        )
+        raise DataError(f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, C], not {list(y.shape)}.")
     if y.is_floating_point():
         y = torch.where(y.isnan(), -1.0, y)
         if bool((y != y.round()).any()):
-            raise DataError(
-                f"{name}: y must hold classes, whole numbers, to measure by; with --no-evaluate it may be anything."
-            )
+            raise DataError(f"{name}: y must hold classes, whole numbers, to measure by; or pass --no-evaluate.")
     labels = y.long()
     if int(labels.min()) < -1 or (y.ndim == 2 and int(labels.max()) > 1):
         wanted = "classes from 0" if y.ndim == 1 else "0 or 1 for each class of a node"
-        raise DataError(
-            f"{name}: y must hold {wanted}, and -1 where a label is missing, not {int(labels.min())} to {int(labels.max())}."
-        )
+        raise DataError(f"{name}: y must hold {wanted}, -1 if missing, not {int(labels.min())} to {int(labels.max())}.")
     return labels if bool((labels >= 0).any()) else None

@@ -211,9 +211,7 @@ def create_backbone(
             f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
         )
     if (wrong := next((option for option in given if option not in allowed), None)) is not None:
-        raise ConfigError(
-            f"{wrong}={given[wrong]} is no option of backbone '{name}', which takes {', '.join(allowed) or 'none'}."
-        )
+        raise ConfigError(f"{wrong}={given[wrong]} is no option of '{name}', which takes {', '.join(allowed) or 'none'}.")
     network = make(name, **given)
     own_mean, own_std = trained_normalisation(name, network) or (IMAGENET_MEAN, IMAGENET_STD)
     return Backbone(network, own_mean if mean is None else mean, own_std if std is None else std)

@@ -79,9 +79,7 @@ class MabelRecipe(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.columns) not in (2, 4):
-            raise ConfigError(
-                f"columns={' '.join(self.columns)} must be two names, of a pair, or four, of it and its counterfactual."
-            )
+            raise ConfigError(f"columns={' '.join(self.columns)} must be two names, a pair, or four, with its counterfactual.")
 
 
 METHOD = MethodInfo(

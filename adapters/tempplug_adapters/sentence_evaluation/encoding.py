@@ -55,9 +55,7 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
         finite = vectors.isfinite().all(dim=1)
         if not finite.all():
             sentence = batch[int(finite.logical_not().nonzero()[0])]
-            raise ConfigError(
-                f"the encoder returned NaN or infinity for the sentence {sentence!r}; its weights may have diverged."
-            )
+            raise ConfigError(f"the encoder returned NaN or infinity for {sentence!r}; its weights may have diverged.")
         batches.append(vectors)
     return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)
 

@@ -47,9 +47,7 @@ class SimCLR(WithSoftmax):
             ShapeError: the views have different shapes.
         """
         if view_a.shape != view_b.shape:
-            raise ShapeError(
-                f"view_b of shape {list(view_b.shape)} must have view_a's shape {list(view_a.shape)}: both are one batch."
-            )
+            raise ShapeError(f"view_b of shape {list(view_b.shape)} must have view_a's shape {list(view_a.shape)}.")
         representations = self.backbone(torch.cat([view_a, view_b]))
         pairs = [each.chunk(2) for each in project(self.projection_head, representations)]
         uncertainty = None

@@ -56,9 +56,7 @@ class StepModule(nn.Module):
         if prediction_head is not None:
             projections, predictions = len(heads_of(projection_head)), len(heads_of(prediction_head))
             if projections != predictions:
-                raise ConfigError(
-                    f"prediction_head has {predictions} heads where projection_head has {projections}: give as many."
-                )
+                raise ConfigError(f"prediction_head has {predictions} heads where projection_head has {projections}.")
 
     def embed(self, images: Tensor) -> list[Tensor]:
         """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""
@@ -122,9 +120,7 @@ class WithSoftmax(StepModule):
         self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, **options)
         uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
         if uncertain and not self.uncertain:
-            raise ConfigError(
-                f"strategy 'uncertainty' needs a head for its scalars, which {self.title} has not: use it with SimCLR."
-            )
+            raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {self.title} has not: use SimCLR.")
         self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
 
 
