@@ -33,13 +33,7 @@ _TRAIN_SHARE = 0.8
 
 
 def load_images(
-    dataset: str,
-    split: Split,
-    data_dir: Path | None,
-    *,
-    size: int | None = None,
-    count: int | None = None,
-    seed: int = 0,
+    dataset: str, split: Split, data_dir: Path | None, *, size: int | None = None, count: int | None = None, seed: int = 0
 ) -> ImageSet:
     """Returns a data set of images.
 

@@ -103,10 +103,6 @@ def create_vit(name: str, *, image_size: int = 224, patch_size: int | None = Non
         raise ConfigError(f"image_size={image_size} cannot be cut into patches of patch_size={patch}: choose a multiple.")
     width, heads = VITS[name]
     config = ViTConfig(
-        hidden_size=width,
-        num_attention_heads=heads,
-        intermediate_size=4 * width,
-        image_size=image_size,
-        patch_size=patch,
+        hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width, image_size=image_size, patch_size=patch
     )
     return ViTModel(config, add_pooling_layer=False)

@@ -50,12 +50,7 @@ def class_number(classes: Sequence[str], wanted: str) -> int:
 
 
 def one_class(
-    train: ImageSet,
-    test: ImageSet,
-    normal_class: str,
-    *,
-    train_images: int | None = None,
-    test_images: int | None = None,
+    train: ImageSet, test: ImageSet, normal_class: str, *, train_images: int | None = None, test_images: int | None = None
 ) -> OneClassData:
     """Returns the data in which one class is normal.
 

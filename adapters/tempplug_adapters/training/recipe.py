@@ -74,11 +74,7 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
         "uncertainty": {"base_temperature": temperature},
         "tempnet": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
         # proportions of the paper's example, whose fixed temperature is taken to be 0.1
-        "mm-ts": {
-            "temperature_min": temperature / 2,
-            "temperature_max": 2 * temperature,
-            "amplitude": 0.8 * temperature,
-        },
+        "mm-ts": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature, "amplitude": 0.8 * temperature},
         # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
         "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
         **own,
