@@ -1,11 +1,18 @@
-"""Evaluation mode for the time of a block; it needs only torch."""
+"""What evaluations of all kinds need: evaluation mode for the time of a block, and their progress; it needs only torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from torch import nn
+
+Progress = Callable[[float], None]
+"""Called with the completed fraction of a work."""
+
+
+def silent(fraction: float) -> None:
+    """Ignores the completed fraction."""
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 from tempplug_adapters.graph.grace_recipe import PROTOCOLS, PUBLIC
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.training.batches import seed_of
 
 STEPS = 5000
@@ -68,7 +69,7 @@ def evaluate_nodes(
     strengths: Sequence[float] = (0.0,),
     masks: Sequence[Tensor] | None = None,
     steps: int = STEPS,
-    progress: Callable[[float], None] = lambda fraction: None,
+    progress: Progress = silent,
 ) -> dict[str, NodeScores]:
     """Returns the scores of a logistic regression at its best validation micro-F1, mean over the splits, by protocol.
 

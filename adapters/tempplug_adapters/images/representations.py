@@ -15,7 +15,7 @@ from tempplug import embeddings
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.options import Number
 from tempplug_adapters.images.image_set import ImageSet
-from tempplug_adapters.modes import evaluating
+from tempplug_adapters.modes import Progress, evaluating, silent
 
 
 @torch.no_grad()
@@ -27,7 +27,7 @@ def represent(
     size: int | None = None,
     augmentation: Callable[[Tensor], Tensor] | None = None,
     device: torch.device | str | None = None,
-    progress: Callable[[float], None] = lambda fraction: None,
+    progress: Progress = silent,
 ) -> Tensor:
     """Returns the representations of all images, [N, F] in at least float32, on the CPU.
 
