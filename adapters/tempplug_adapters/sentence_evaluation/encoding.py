@@ -46,11 +46,9 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
     for start in range(0, len(ordered), batch_size):
         batch = ordered[start : start + batch_size]
         vectors = torch.as_tensor(encode(batch)).detach()
-        wanted = batches[0].shape[1] if batches else "D"
-        if vectors.ndim != 2 or len(vectors) != len(batch) or wanted not in ("D", vectors.shape[1]):
-            raise ShapeError(
-                f"the encoder returned {list(vectors.shape)} for {len(batch)} sentences, not [{len(batch)}, {wanted}]."
-            )
+        count, wanted = len(batch), batches[0].shape[1] if batches else "D"
+        if vectors.ndim != 2 or len(vectors) != count or wanted not in ("D", vectors.shape[1]):
+            raise ShapeError(f"the encoder returned {list(vectors.shape)} for {count} sentences, not [{count}, {wanted}].")
         vectors = vectors.to("cpu", torch.promote_types(vectors.dtype, torch.float32))
         finite = vectors.isfinite().all(dim=1)
         if not finite.all():
