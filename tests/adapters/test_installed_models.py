@@ -19,7 +19,7 @@ from tempplug_adapters.images.backbones import create_backbone
 def test_packages_that_lack_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("timm", "torchvision", "lightly"):
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(MissingDependencyError, match=f"need the package '{package}': pip install {package}"):
+        with pytest.raises(MissingDependencyError, match=f"needs the package '{package}': pip install {package}"):
             create_backbone(f"{package}:resnet18")
 
 
@@ -82,7 +82,7 @@ def test_classifiers_of_torchvision_and_lightly_are_removed(monkeypatch: pytest.
         assert create_backbone("lightly:resnet-18").dimension == 6
     assert seen == [("some_net", None), ("some_net", "DEFAULT"), ("resnet-18", None)] * 5
     install(monkeypatch, "torchvision.models", get_model=lambda name, weights: nn.Conv2d(3, 6, 3))
-    with pytest.raises(ConfigError, match=r"'torchvision:odd' has no classifier named fc, .*wrap it in Backbone"):
+    with pytest.raises(ConfigError, match=r"'torchvision:odd' has no classifier named fc, .*wrap the model in Backbone"):
         create_backbone("torchvision:odd")
 
 
