@@ -88,7 +88,9 @@ def _package(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        raise MissingDependencyError(f"'{package}:NAME' needs the package '{package}': pip install {package} ({error}).") from error
+        raise MissingDependencyError(
+            f"backbones '{package}:NAME' need the package '{package}': pip install {package} ({error})."
+        ) from error
 
 
 def _without_classifier(model: nn.Module, name: str) -> nn.Module:
