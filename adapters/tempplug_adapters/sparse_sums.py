@@ -76,6 +76,12 @@ def _compressed(rows: Tensor, columns: Tensor, height: int, width: int, weights:
     return compressed_rows(row_starts(rows, height), columns[order].to(torch.int32), height, width, values)
 
 
+def ranges(starts: Tensor, counts: Tensor) -> Tensor:
+    """Returns the concatenated ranges of positions given by starts and counts."""
+    shift = starts - (torch.cumsum(counts, 0) - counts)
+    return torch.arange(int(counts.sum()), device=starts.device) + shift.repeat_interleave(counts)
+
+
 def row_starts(rows: Tensor, height: int) -> Tensor:
     """Returns the CSR row pointers [height + 1] of entries with ascending rows [E]."""
     starts = torch.zeros(height + 1, dtype=torch.int32, device=rows.device)

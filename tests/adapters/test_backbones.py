@@ -236,7 +236,7 @@ def wrapped(**options: Any) -> Callable[[], object]:
         (lambda: plain(nn.Identity())(torch.zeros(2, 3, 8, 8).byte()), ShapeError, "dtype torch.uint8.*divide bytes by 255"),
         (named("resnet18", stem="stl"), ConfigError, "stem='stl' must be imagenet or cifar"),
         (named("resnet18", width=0), ConfigError, "width=0 of resnet18 must be at least 1"),
-        (named("resnet18", image_size=32), ConfigError, "image_size=32 is no option of backbone 'resnet18', which takes stem"),
+        (named("resnet18", image_size=32), ConfigError, "image_size=32 is no option of 'resnet18', which takes stem"),
         (
             named("vit-tiny", stem="cifar"),
             ConfigError,
@@ -247,7 +247,7 @@ def wrapped(**options: Any) -> Callable[[], object]:
             ConfigError,
             "image_size=30 cannot be cut .* of patch_size=4",
         ),
-        (named("lightly:resnet-18", pretrained=True), ConfigError, "of backbone 'lightly:resnet-18', which takes none"),
+        (named("lightly:resnet-18", pretrained=True), ConfigError, "of 'lightly:resnet-18', which takes none"),
         (
             named("timm:resnet18", width=32),
             ConfigError,

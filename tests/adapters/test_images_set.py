@@ -46,7 +46,7 @@ def labelled(*labels: int) -> object:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: toy().batch(torch.tensor([0, 5])), ConfigError, "index from 0 to 5 must lie in 0 to 4: the set has 5 images"),
+        (lambda: toy().batch(torch.tensor([0, 5])), ConfigError, "index from 0 to 5 must lie in 0 to 4, the set's images"),
         (lambda: toy().subset(torch.tensor([-1])), ConfigError, "index from -1 to -1 must lie in 0 to 4"),
         (lambda: toy().batch(torch.tensor([0.0])), ShapeError, r"index \[1\] torch.float32 must hold positions"),
         (lambda: toy().subset(torch.tensor(2)), ShapeError, r"index \[\] torch.int64"),
@@ -58,7 +58,7 @@ def labelled(*labels: int) -> object:
         ),
         (lambda: ImageArray(IMAGES[:, :1], None, (), "toy"), ShapeError, r"images \[5, 1, 4, 6\]"),
         (lambda: labelled(0, 0, 0, 0), ShapeError, r"labels \[4\] torch.int64 .* must be \[5\]"),
-        (lambda: labelled(0, 1, 2, 3, 0), DataError, "labels 0 to 3 of the set 'toy' must lie in 0 to 2: it has 3"),
+        (lambda: labelled(0, 1, 2, 3, 0), DataError, "labels 0 to 3 of 'toy' must lie in 0 to 2"),
         (lambda: labelled(0, -1, 2, 0, 0), DataError, "labels -1 to 2"),
     ],
 )

@@ -64,7 +64,7 @@ def test_batches_give_what_single_sentences_give(batch_size: int, monkeypatch: p
 
 def test_wrong_input_is_named() -> None:
     model = random_model(WORDS)
-    with pytest.raises(ConfigError, match="a sentence has 52 tokens, but model='' takes 40 at most"):
+    with pytest.raises(ConfigError, match="a sentence has 52 tokens; '' takes at most 40"):
         model.log_probabilities([model.masked(model.tokens("he " * 50), 3)])
     with torch.no_grad():
         model.model.get_output_embeddings().bias.fill_(float("nan"))

@@ -18,7 +18,8 @@ from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.graph import molecule_files
-from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeBatch, MoleculeSet, random_view
+from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import DATASETS, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import scaffold_split
 from tempplug_benchmarks.tasks.molecule import generate
@@ -31,14 +32,14 @@ def test_a_batch_is_what_rdkit_reads() -> None:
     molecules = MoleculeSet(SMILES)
     order = [3, 0, 6, 2, 1, 4, 5]
     batch = molecules.batch(torch.tensor(order))
-    assert batch.size == len(order)
+    assert batch.num_graphs == len(order)
     kinds, directions, start = {"SINGLE": 0, "DOUBLE": 1, "TRIPLE": 2, "AROMATIC": 3}, {"ENDUPRIGHT": 1, "ENDDOWNRIGHT": 2}, 0
     for place, position in enumerate(order):
         molecule = Chem.MolFromSmiles(SMILES[position])
-        own = batch.molecule == place
-        assert batch.atoms[own, 0].tolist() == [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
-        inside = own[batch.edges].all(0)
-        found = sorted(zip((batch.edges[:, inside] - start).T.tolist(), batch.bonds[inside].tolist(), strict=True))
+        own = batch.batch == place
+        assert batch.x[own, 0].tolist() == [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
+        inside = own[batch.edge_index].all(0)
+        found = sorted(zip((batch.edge_index[:, inside] - start).T.tolist(), batch.edge_attr[inside].tolist(), strict=True))
         expected = []
         for bond in molecule.GetBonds():
             ends = [bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()]
@@ -46,16 +47,16 @@ def test_a_batch_is_what_rdkit_reads() -> None:
             expected += [(ends, features), (ends[::-1], features)]
         assert found == sorted(expected)
         start += molecule.GetNumAtoms()
-    assert batch.edges.shape[1] == sum(2 * Chem.MolFromSmiles(each).GetNumBonds() for each in SMILES)
-    assert batch.edges[1].tolist() == sorted(batch.edges[1].tolist())
-    assert {3, 4} <= set(batch.bonds[:, 0].tolist()) <= set(range(BOND_TYPES))
-    assert set(batch.bonds[:, 1].tolist()) == {0, 1, 2}
+    assert batch.edge_index.shape[1] == sum(2 * Chem.MolFromSmiles(each).GetNumBonds() for each in SMILES)
+    assert batch.edge_index[1].tolist() == sorted(batch.edge_index[1].tolist())
+    assert {3, 4} <= set(batch.edge_attr[:, 0].tolist()) <= set(range(BOND_TYPES))
+    assert set(batch.edge_attr[:, 1].tolist()) == {0, 1, 2}
 
 
 def test_mirror_images_differ_in_chirality_alone() -> None:
     batch = MoleculeSet(["CC(N)O", "C[C@H](N)O", "C[C@@H](N)O"]).batch(torch.arange(3))
-    assert torch.equal(batch.atoms[4:8, 0], batch.atoms[8:, 0])
-    assert batch.atoms[1::4, 1].tolist() == [0, 2, 1]
+    assert torch.equal(batch.x[4:8, 0], batch.x[8:, 0])
+    assert batch.x[1::4, 1].tolist() == [0, 2, 1]
     assert CHIRALITIES == 4
 
 
@@ -74,10 +75,10 @@ def test_what_cannot_be_read_is_left_out_with_its_labels(capfd: pytest.CaptureFi
 def test_a_part_keeps_the_bonds_between_its_atoms() -> None:
     batch = MoleculeSet(["CCO", "OCN"]).batch(torch.arange(2))
     part = batch.kept(torch.tensor([True, True, False, True, False, True]))
-    assert part.atoms[:, 0].tolist() == [6, 6, 8, 7]
-    assert part.molecule.tolist() == [0, 0, 1, 1]
-    assert part.edges.T.tolist() == [[1, 0], [0, 1]]
-    assert part.bonds.shape == (2, 2)
+    assert part.x[:, 0].tolist() == [6, 6, 8, 7]
+    assert part.batch.tolist() == [0, 0, 1, 1]
+    assert part.edge_index.T.tolist() == [[1, 0], [0, 1]]
+    assert part.edge_attr.shape == (2, 2)
 
 
 def test_smiles_are_the_first_words_of_lines(tmp_path: Path) -> None:
@@ -194,11 +195,11 @@ def test_every_real_archive_is_there_and_has_its_columns(data_dir: Path, tmp_pat
     assert tasks == {"BBBP": 1, "BACE": 1, "ClinTox": 2, "SIDER": 27, "Tox21": 12}
 
 
-def graph_of(batch: MoleculeBatch, molecule: int) -> nx.Graph:
-    atoms = (batch.molecule == molecule).nonzero().flatten().tolist()
+def graph_of(batch: GraphBatch, molecule: int) -> nx.Graph:
+    atoms = (batch.batch == molecule).nonzero().flatten().tolist()
     graph = nx.Graph()
     graph.add_nodes_from(atoms)
-    graph.add_edges_from(edge for edge in batch.edges.T.tolist() if edge[0] in graph)
+    graph.add_edges_from(edge for edge in batch.edge_index.T.tolist() if edge[0] in graph)
     return graph
 
 
@@ -208,22 +209,22 @@ def test_a_view_loses_its_share_of_the_atoms(ratio: float) -> None:
     molecules = MoleculeSet(["C", "CC", "c1ccccc1", *generate(60, seed=0)])
     whole = molecules.batch(torch.arange(len(molecules)))
     view = random_view(whole, ratio)
-    before, after = (torch.bincount(each.molecule, minlength=each.size) for each in (whole, view))
+    before, after = (torch.bincount(each.batch, minlength=each.num_graphs) for each in (whole, view))
     assert torch.equal(after, before - (before * ratio).floor().long())
-    assert view.size == whole.size
-    connected = [nx.is_connected(graph_of(view, row)) for row in range(view.size)]
+    assert view.num_graphs == whole.num_graphs
+    connected = [nx.is_connected(graph_of(view, row)) for row in range(view.num_graphs)]
     assert all(connected) if ratio == 0 else 0.4 < sum(connected) / len(connected) < 1
 
 
 def test_the_global_generator_decides() -> None:
     torch.manual_seed(0)
     salt = MoleculeSet(["C", "[Na+].[Cl-]", "O"]).batch(torch.arange(3))
-    found = {tuple(torch.bincount(random_view(salt, 0.2).molecule, minlength=3).tolist()) for _ in range(20)}
+    found = {tuple(torch.bincount(random_view(salt, 0.2).batch, minlength=3).tolist()) for _ in range(20)}
     assert found == {(1, 1, 1), (1, 2, 1)}, "a grown piece of the salt is one of its ions"
     whole, views = MoleculeSet(generate(20, seed=1)).batch(torch.arange(20)), []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
-        views.append(random_view(whole, 0.3).atoms.tolist())
+        views.append(random_view(whole, 0.3).x.tolist())
     assert views[0] == views[1] != views[2]
 
 
@@ -248,9 +249,9 @@ def test_atoms_are_dropped_evenly_and_pieces_grow_evenly() -> None:
     torch.manual_seed(0)
     text, kept, count = "CC(N)OCS", 4, 60_000
     whole = MoleculeSet([text]).batch(torch.zeros(count, dtype=torch.int64))
-    numbers = torch.arange(len(whole.atoms)) % 6  # in place of elements, so that atoms can be told apart
-    view = random_view(replace(whole, atoms=torch.stack([numbers, numbers], 1)), ratio=1 / 3)
-    found = Counter(map(frozenset, view.atoms[:, 0].view(count, kept).tolist()))
+    numbers = torch.arange(len(whole.x)) % 6  # in place of elements, so that atoms can be told apart
+    view = random_view(replace(whole, x=torch.stack([numbers, numbers], 1)), ratio=1 / 3)
+    found = Counter(map(frozenset, view.x[:, 0].view(count, kept).tolist()))
     subsets = [frozenset(each) for each in combinations(range(6), kept)]
     grown = pieces(Chem.MolFromSmiles(text), kept)
     assert sum(found.values()) == count

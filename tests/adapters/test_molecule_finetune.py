@@ -34,15 +34,15 @@ def encoder(seed: int = 0, layers: int = 2, width: int = 16) -> MoleculeEncoder:
 def plain(model: MoleculeEncoder, molecules: MoleculeSet) -> torch.Tensor:
     """Hu et al.'s network, with a self bond for every atom and one message an edge."""
     batch = molecules.batch(torch.arange(len(molecules)))
-    own = torch.arange(len(batch.atoms))
-    source, target = (torch.cat([each, own]) for each in batch.edges)
-    bonds = torch.cat([batch.bonds, torch.tensor([[5, 0]]).expand(len(own), 2)])
-    atoms = model.element.weight[batch.atoms[:, 0]] + model.chirality.weight[batch.atoms[:, 1]]
+    own = torch.arange(len(batch.x))
+    source, target = (torch.cat([each, own]) for each in batch.edge_index)
+    bonds = torch.cat([batch.edge_attr, torch.tensor([[5, 0]]).expand(len(own), 2)])
+    atoms = model.element.weight[batch.x[:, 0]] + model.chirality.weight[batch.x[:, 1]]
     for depth, layer in enumerate(model.layers):
         messages = atoms[source] + layer.bond_type.weight[bonds[:, 0]] + layer.bond_direction.weight[bonds[:, 1]]
         atoms = layer.norm(layer.update(torch.zeros_like(atoms).index_add(0, target, messages)))
         atoms = atoms if depth == len(model.layers) - 1 else atoms.relu()
-    return torch.stack([atoms[batch.molecule == row].mean(0) for row in range(batch.size)])
+    return torch.stack([atoms[batch.batch == row].mean(0) for row in range(batch.num_graphs)])
 
 
 def test_representations_and_gradients_are_those_of_the_plain_network() -> None:
@@ -132,7 +132,7 @@ def test_the_parts_are_those_of_the_scaffold_split() -> None:
     batch = FineTuning(FINE_TUNING).collate(FINE_TUNING.recipe(), data, torch.tensor([3, 0]))
     rows = data.train[[3, 0]]
     torch.testing.assert_close(batch["labels"], labelled_set().labels[rows], equal_nan=True)  # type: ignore[index]
-    assert torch.equal(batch["molecules"].atoms, data.molecules.batch(rows).atoms)
+    assert torch.equal(batch["molecules"].x, data.molecules.batch(rows).x)
     with pytest.raises(DataError, match="fine-tuning needs labels"):
         Labelled.split(MoleculeSet(["CC"]))
     with pytest.raises(DataError, match="none of 1 tasks has both classes among 10 molecules"):

@@ -144,7 +144,7 @@ def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, caps
         (["--backbone", "mobilenet-v2"], "backbone 'mobilenet-v2' needs weights: pass --weights FILE"),
         (["--weights", "x.pth"], "weights='x.pth' are of backbone 'mobilenet-v2'"),
         (["--backbone", "timm:resnet18"], "need the package 'timm': pip install timm"),
-        (["--frozen-blocks", "5"], "frozen_blocks=5 must be at least 0 and less than 5"),
+        (["--frozen-blocks", "5"], "frozen_blocks=5 must be from 0 to 4"),
         (["--neighbours", "41"], "neighbours=41 must be from 1 to 40"),
         (["--test-images", "9"], "test_images=9 must be at least 10, one a class."),
         (["--optimizer", "adamw"], "momentum=0 would be β₁ of optimizer 'adamw': set momentum, too, usually to 0.9"),

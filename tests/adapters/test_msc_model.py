@@ -132,7 +132,7 @@ def test_frozen_blocks_have_no_gradient() -> None:
         freeze_blocks(network, count)
         assert [each.requires_grad for each in network.parameters()] == [False] * frozen + [True] * left
     for count in (-1, 6):
-        with pytest.raises(ConfigError, match=f"frozen_blocks={count} must be at least 0 and less than 6, the blocks of Sequ"):
+        with pytest.raises(ConfigError, match=f"frozen_blocks={count} must be from 0 to 5: one block"):
             freeze_blocks(toy_network(), count)
 
 
@@ -209,7 +209,7 @@ def test_data_that_do_not_fit_are_named() -> None:
     train, test = numbered([0, 1, 1, 2]), numbered([0, 1, 2])
     blind = ImageArray(train.images, None, train.classes, "blind")
     other = ImageArray(test.images, test.labels, ("a", "b", "d"), "other")
-    known = "Known: a, b, c, or their numbers 0 to 2"
+    known = "Known: a, b, c."
     for first, second, normal, more, error, message in [
         (blind, test, "b", {}, DataError, "the set 'blind' has no labels"),
         (train, blind, "b", {}, DataError, "the set 'blind' has no labels"),

@@ -217,7 +217,7 @@ def test_files_that_are_missing_or_no_graph_are_named(tmp_path: Path) -> None:
         (Data(x=torch.ones(2, 3), edge_index=EDGES.float()), r"must have edge_index \[2, edges\]"),
         (Data(x=torch.ones(2, 3), edge_index=EDGES + 1), "edge_index names node 2, but there are 2 nodes"),
         (Data(x=torch.ones(2, 3), edge_index=EDGES - 1), "edge_index names node -1, but there are 2 nodes"),
-        (Data(x=torch.ones(2, 3), edge_index=EDGES, edge_weight=torch.ones(3)), r"a finite number for each of 2 edges, \[2\]"),
+        (Data(x=torch.ones(2, 3), edge_index=EDGES, edge_weight=torch.ones(3)), r"a finite number for each edge, \[2\]"),
         (Data(x=torch.ones(2, 3), edge_index=EDGES, edge_weight=torch.tensor([1, torch.inf])), "a finite number for each"),
     ],
 )
@@ -242,9 +242,9 @@ def test_labels_of_every_shape(tmp_path: Path) -> None:
     ]:
         assert of(y) == expected
     for y, message in [
-        ([0.5, 1, 2], "y must hold classes, whole numbers, to measure by; with --no-evaluate it may be anything"),
-        ([1, 2], r"y must hold one class a node, \[3\], or several, \[3, classes\], not \[2\]"),
-        ([-2, 0, 1], "y must hold classes from 0, and -1 where a label is missing, not -2 to 1"),
+        ([0.5, 1, 2], "y must hold classes, whole numbers, to measure by; or pass --no-evaluate"),
+        ([1, 2], r"y must hold one class a node, \[3\], or several, \[3, C\], not \[2\]"),
+        ([-2, 0, 1], "y must hold classes from 0, -1 if missing, not -2 to 1"),
         ([[0, 2], [0, 1], [0, 1]], "y must hold 0 or 1 for each class of a node, .* not 0 to 2"),
     ]:
         refused(DataError, f"toy: {message}", lambda y=y: of(y))

@@ -141,8 +141,8 @@ ONES = torch.arange(1.0, 9.0)
 @pytest.mark.parametrize(
     ("encode", "options", "error", "message"),
     [
-        (broken(math.nan), {}, ConfigError, "NaN or infinity for the sentence '.*dog.*'; its weights may have diverged"),
-        (broken(math.inf), {}, ConfigError, "NaN or infinity for the sentence '.*dog.*'; its weights may have diverged"),
+        (broken(math.nan), {}, ConfigError, "NaN or infinity for '.*dog.*'; its weights may have diverged"),
+        (broken(math.inf), {}, ConfigError, "NaN or infinity for '.*dog.*'; its weights may have diverged"),
         (lambda batch: torch.ones(len(batch)), {}, ShapeError, r"returned \[5\] for 5 sentences, not \[5, D\]"),
         (lambda batch: torch.ones(len(batch) + 1, 4), {}, ShapeError, r"returned \[6, 4\] for 5 sentences"),
         (lambda batch: torch.ones(len(batch), len(batch)), {}, ShapeError, r"returned \[4, 4\] for 4 sentences, not \[4, 5\]"),

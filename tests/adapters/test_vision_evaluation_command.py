@@ -30,7 +30,7 @@ from tempplug_adapters.vision.evaluation.classifiers import few_label_accuracies
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation, long_tail_evaluation
 from tempplug_adapters.vision.evaluation.scores import accuracy
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings, LinearProbeSettings
-from tempplug_adapters.vision.evaluation.table import evaluation_table
+from tempplug_adapters.vision.evaluation_command import evaluation_table
 from tempplug_adapters.vision.recipes import SIMCLR
 from tempplug_adapters.vision.vision_images import load_vision
 

@@ -163,11 +163,8 @@ def _saved_graph(folder: Path) -> None:
 @cache
 def formats() -> dict[str, Format]:
     """The formats by name; what reads them is loaded now."""
-    from planetoid_toys import write_planetoid
-
     from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
     from tempplug_adapters.graph.node_data import load_graph
-    from tempplug_adapters.graph.planetoid import read_planetoid
     from tempplug_adapters.graph.tu_files import load_tu
     from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
     from tempplug_adapters.sentence_evaluation.sts_data import load_sts
@@ -180,9 +177,6 @@ def formats() -> dict[str, Format]:
         return read_npz(folder / "a.npz", "train", "a")
 
     found = {
-        "planetoid": Format(
-            lambda folder: write_planetoid(folder / "raw"), lambda folder: read_planetoid("Cora", folder / "raw"), False
-        ),
         "dblp": Format(_dblp, lambda folder: load_graph("DBLP", folder, folder, normalize=False), True),
         "saved graph": Format(_saved_graph, lambda folder: load_graph(str(folder / "a.pt"), None, folder), True),
         "tu, xz": Format(lambda folder: _tu(folder, True), tu, True),

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tempplug_adapters.evaluation.command import text_command
+from tempplug_adapters.evaluation.command import tasks_flag, text_command
 
 if TYPE_CHECKING:
     from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel
@@ -70,15 +70,7 @@ BIAS = text_command(
     model="folder of a transformers masked language model, or its name on the hub",
     data="folder with the data sets (default: TEMPPLUG_DATA)",
     batch=(64, "sentences of a forward pass"),
-    flags={
-        "--tasks": {
-            "nargs": "+",
-            "metavar": "TASK",
-            "choices": TASKS,
-            "default": list(TASKS),
-            "help": f"out of {', '.join(TASKS)} (default: all)",
-        }
-    },
+    flags={"--tasks": tasks_flag(TASKS, default=list(TASKS))},
     load=_load,
     measure=_measured,
     table=_table,

@@ -19,7 +19,7 @@ from transformers import AutoModelForMaskedLM
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
 from tempplug_adapters.huggingface.masked_tokens import logits_of
-from tempplug_adapters.sentence_evaluation.encoder import evaluating
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.sentence_evaluation.encoding import check_batch_size
 from tempplug_adapters.training.command_line import choose_device
 
@@ -86,11 +86,9 @@ class MaskedLanguageModel:
         longest = len(ordered[0][0])
         limit = min(self.tokenizer.model_max_length, getattr(self.model.config, "max_position_embeddings", longest))
         if longest > limit:
-            raise ConfigError(
-                f"a sentence has {longest} tokens, but model='{self.tokenizer.name_or_path}' takes {limit} at most."
-            )
+            raise ConfigError(f"a sentence has {longest} tokens; '{self.tokenizer.name_or_path}' takes at most {limit}.")
         found = torch.empty(len(questions), dtype=torch.float64)
-        with evaluating(self.model):
+        with evaluating(self.model), torch.no_grad():
             for start in range(0, len(ordered), self.batch_size):
                 batch = ordered[start : start + self.batch_size]
                 rows = [row for row, sentence in enumerate(batch) for _ in numbers_of[sentence]]

@@ -23,6 +23,7 @@ from tempplug.errors import ConfigError
 from tempplug.strategies.maps import ScaleMap
 from tempplug_adapters.huggingface.loading import load_image_settings, load_pretrained, load_tokenizer
 from tempplug_adapters.measurements import numbers_of
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import write_json
 
 _PURPOSE = "a dual encoder: get_text_features, get_image_features and logit_scale, as CLIPModel has them"
@@ -192,11 +193,9 @@ class DualEncoder(nn.Module):
         """
         loss_fn = copy.deepcopy(self.loss_fn).eval()
         loss_fn.gather = False  # only one process writes
-        training = self.encoder.training
-        self.encoder.eval()
         known = loss_fn.accepted(index=index, labels=labels, keys=keys)
-        loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
-        self.encoder.train(training)
+        with evaluating(self.encoder):
+            loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
         state: dict[str, Tensor] = dict(self.encoder.state_dict())
         scale = -loss_fn.record.temperature_mean.log()
         state["logit_scale"] = scale.to(state["logit_scale"]).expand_as(state["logit_scale"])

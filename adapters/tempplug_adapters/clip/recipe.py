@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from tempplug.options import Choice, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe
+from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe, integer, integer_or_none
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 _LOSS = LossRecipe(layout="cross-view", strategy="learnable", symmetric=True)
@@ -27,9 +27,7 @@ class ClipRecipe(Recipe):
     loss: LossRecipe = _LOSS
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the images, fractions allowed")] = 10
-    per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, help="images per step and process, each with one caption")
-    ] = 512
+    per_device_train_batch_size: Annotated[int | None, integer("images per step and process, each with one caption", 2)] = 512
     learning_rate: Annotated[float, Number(above=0, help="highest value")] = 1e-5
     weight_decay: Annotated[float, Number(at_least=0, help="of weights, not of temperatures, gains and biases")] = 0.1
     optimizer: Annotated[str, Choice(OPTIMIZERS, help="of the weights; --optim selects one of transformers instead")] = "adamw"
@@ -46,16 +44,9 @@ class ClipRecipe(Recipe):
     caption_column: Annotated[
         str | None, Text(optional=True, help="of captions in a table; none: text, caption, captions or sentences")
     ] = None
-    max_length: Annotated[
-        int | None,
-        Number(at_least=3, integer=True, optional=True, help="most tokens of a caption; none: the model's limit"),
-    ] = None
-    count: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="images to train on, drawn at random; none: all")
-    ] = None
-    test_count: Annotated[
-        int | None, Number(at_least=1, integer=True, optional=True, help="test images, likewise; none: all")
-    ] = None
+    max_length: Annotated[int | None, integer_or_none("most tokens of a caption; none: the model's limit", 3)] = None
+    count: Annotated[int | None, integer_or_none("images to train on, drawn at random; none: all", 2)] = None
+    test_count: Annotated[int | None, integer_or_none("test images, likewise; none: all")] = None
     batch_sampler: Annotated[
         str, Choice(BATCH_SAMPLERS, help="no_duplicates: no batch has a caption twice, which would be its own negative")
     ] = "random"

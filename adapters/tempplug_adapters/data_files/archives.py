@@ -58,21 +58,22 @@ def read_text(path: Path) -> str:
     return _decoded(read_whole(path), path)
 
 
-def read_archived_texts(path: Path, wanted: Collection[str]) -> dict[str, str]:
-    """Returns texts of a tar or zip archive by name, without those that are missing.
+def read_archived_texts(path: Path, wanted: Collection[str], optional: Collection[str] = ()) -> dict[str, str]:
+    """Returns texts of a tar or zip archive, or of a folder, by name.
 
     Args:
         path: path of the archive.
         wanted: last parts of the names of the files.
+        optional: likewise, of files that may be missing.
 
     Raises:
-        DataError: it cannot be read, is damaged, or contains more than `MOST_BYTES`.
+        DataError: it cannot be read, is damaged, lacks a file, or contains more than `MOST_BYTES`.
     """
     found: dict[str, str] = {}
     try:
         for name, size, stream in _members(path):
             name = PurePosixPath(name).name
-            if name in wanted and name not in found:
+            if name in (*wanted, *optional) and name not in found:
                 if size > MOST_BYTES - sum(map(len, found.values())):
                     raise _too_large(path)
                 with stream:
@@ -81,6 +82,8 @@ def read_archived_texts(path: Path, wanted: Collection[str]) -> dict[str, str]:
         raise
     except _FAULTS as error:
         raise _unreadable(path, error) from error
+    if missing := [name for name in wanted if name not in found]:
+        raise DataError(f"{path} must hold {', '.join(missing)}.")
     return found
 
 
@@ -122,6 +125,11 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
+    if path.is_dir():
+        for each in filter(Path.is_file, path.iterdir()):
+            with each.open("rb") as opened:
+                yield each.name, each.stat().st_size, opened
+        return
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as packed:
             for info in packed.infolist():

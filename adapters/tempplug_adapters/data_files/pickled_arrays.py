@@ -10,7 +10,6 @@ import io
 import math
 import pickle
 import pickletools
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,21 +27,8 @@ _ALLOWED: Final = _TUPLES.union(_INSTRUCTIONS.split())
 _MOST_TUPLES: Final = 1000
 
 
-@dataclass
-class SparseRows:
-    """An unchecked matrix in compressed rows: ``data`` [n], ``indices`` [n], ``indptr`` [rows + 1] and ``shape``."""
-
-    data: Any
-    indices: Any
-    indptr: Any
-    shape: Any
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.data, self.indices, self.indptr, self.shape = map(state.get, ("data", "indices", "indptr", "_shape"))
-
-
 def load_pickled(content: bytes) -> Any:
-    """Returns the content of a pickle: a `SparseRows`, an array, a list, or a dictionary with words or numbers as keys.
+    """Returns the content of a pickle: an array, a list, or a dictionary with words or numbers as keys.
 
     Args:
         content: content of the file; words of Python 2 are decoded as Latin-1.
@@ -58,7 +44,7 @@ def load_pickled(content: bytes) -> Any:
         raise
     except Exception as error:  # damaged pickles raise exceptions of many classes
         raise DataError(f"it is damaged: {type(error).__name__}.") from error
-    if not isinstance(found, SparseRows | np.ndarray | list | dict):
+    if not isinstance(found, np.ndarray | list | dict):
         raise DataError(f"it holds a {type(found).__name__}, not arrays, a list or a dictionary.")
     if isinstance(found, dict) and not all(isinstance(key, str | bytes | int) for key in found):
         raise DataError("it holds a dictionary with other keys than words and numbers.")
@@ -122,18 +108,12 @@ class _Unpickler(pickle.Unpickler):
         return _NAMES[module, name]
 
 
-_NOTHING: Final = object()
-# Allowed names, with the module names of Python 2 and 3 and of old and new NumPy and SciPy.
+# Allowed names, with the module names of Python 2 and 3 and of old and new NumPy.
 _NAMES: Final[dict[tuple[str, str], Any]] = {
-    ("numpy", "ndarray"): _NOTHING,
+    ("numpy", "ndarray"): None,
     ("numpy", "dtype"): _Kind,
     ("numpy.core.multiarray", "_reconstruct"): lambda *_: _Array(0),
     ("numpy._core.multiarray", "_reconstruct"): lambda *_: _Array(0),
-    ("scipy.sparse.csr", "csr_matrix"): SparseRows,
-    ("scipy.sparse._csr", "csr_matrix"): SparseRows,
-    ("collections", "defaultdict"): lambda _: {},
-    ("__builtin__", "list"): _NOTHING,
-    ("builtins", "list"): _NOTHING,
     ("_codecs", "encode"): lambda text, _: text.encode("latin-1"),  # bytes that Python 3 writes in an old protocol
     ("__builtin__", "bytes"): lambda: b"",  # the same for empty bytes
 }

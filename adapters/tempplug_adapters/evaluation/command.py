@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,11 @@ class EvalCommand:
                 if each.kind is not None:
                     add_setting(group, each.name, each.kind, {"": self.settings})
         return self.run(parser.parse_args(arguments))
+
+
+def tasks_flag(known: Collection[str], **more: Any) -> dict[str, Any]:
+    """Returns the options of a flag that takes some names out of those known, by default all."""
+    return {"nargs": "+", "metavar": "TASK", "choices": known, "help": f"out of {', '.join(known)} (default: all)", **more}
 
 
 def text_command(

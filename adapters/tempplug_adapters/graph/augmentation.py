@@ -7,7 +7,7 @@ subgraph contains only neighbours of its start (here ``neighbourhood``; ``subgra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -29,9 +29,7 @@ def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator 
     """Returns a view of each graph by an augmentation drawn from the pool of names; each view has at least one node."""
     check_pool(pool)
     kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,), generator=generator), generator)
-    new_place = torch.cumsum(kept.nodes, 0) - 1
-    edge_index = new_place[graphs.edge_index[:, kept.edges]]
-    return GraphBatch(kept.x[kept.nodes], edge_index, graphs.batch[kept.nodes], graphs.num_graphs)
+    return replace(graphs, x=kept.x).kept(kept.nodes, kept.edges)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tempplug.options import Choice, Flag, Number, Numbers, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer, integer_or_none
 
 ACTIVATIONS = ("relu", "prelu", "elu")
 PROTOCOLS: dict[str, tuple[float, float]] = {"10/80/10": (0.1, 0.8), "10/10/80": (0.1, 0.1)}
@@ -35,22 +35,21 @@ class GraceRecipe(Recipe):
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the nodes")] = 1000
     per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="nodes a step, with sampled neighbours; none: all")
+        int | None, integer_or_none("nodes a step, with sampled neighbours; none: all", 2)
     ] = None
-    hidden: Annotated[int, Number(at_least=1, integer=True, help="width of the representations")] = 32
-    projection: Annotated[int, Number(at_least=1, integer=True, help="width inside the projection head")] = 32
-    layers: Annotated[int, Number(at_least=1, integer=True, help="graph convolutions")] = 2
+    hidden: Annotated[int, integer("width of the representations")] = 32
+    projection: Annotated[int, integer("width inside the projection head")] = 32
+    layers: Annotated[int, integer("graph convolutions")] = 2
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
     encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT"),
+        str | None, Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT")
     ] = None
     augmentations: Annotated[
         tuple[str, ...], Words(help="one or two of MODULE:NAME, called with a Data; none: edges removed and features masked")
     ] = ()
     edge_removal: Annotated[tuple[float, ...], Numbers(_SHARE, 1, 2, help="share of edges removed, one or one a view")] = (0.3,)
     feature_masking: Annotated[tuple[float, ...], Numbers(_SHARE, 1, 2, help="share of columns hidden, likewise")] = (0.3,)
-    neighbours: Annotated[int, Number(at_least=1, integer=True, help="sampled a node and layer, with a batch size")] = 15
+    neighbours: Annotated[int, integer("sampled a node and layer, with a batch size")] = 15
     raw_features: Annotated[bool, Flag(help="do not scale the features of a node to the sum 1")] = False
     node_features: Annotated[str | None, Text(optional=True, help="file with a row a node, for a table of edges")] = None
     node_labels: Annotated[str | None, Text(optional=True, help="file with a class a node, or several of 0 and 1")] = None
@@ -58,10 +57,9 @@ class GraceRecipe(Recipe):
         tuple[str, ...],
         Words((*PROTOCOLS, PUBLIC), 1, help=f"% of nodes for training, validation and test; {PUBLIC}: the data set's masks"),
     ] = tuple(PROTOCOLS)
-    splits: Annotated[int, Number(at_least=1, integer=True, help="random ones of each protocol, averaged")] = 1
+    splits: Annotated[int, integer("random ones of each protocol, averaged")] = 1
     l2: Annotated[
-        tuple[float, ...],
-        Numbers(Number(at_least=0), help="weight decays of the regression; the best in validation is used"),
+        tuple[float, ...], Numbers(Number(at_least=0), help="weight decays of the regression; the best in validation is used")
     ] = (0.0,)
 
 

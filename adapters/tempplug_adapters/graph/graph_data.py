@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
-from tempplug_adapters.sparse_sums import RowSums
+from tempplug_adapters.sparse_sums import RowSums, ranges
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -27,12 +27,14 @@ class GraphBatch:
         edge_index: [2, E] source and target node of every directed edge.
         batch: [n] the graph of each node, ascending.
         num_graphs: number of graphs, including those without nodes.
+        edge_attr: [E, A] edge features, or None.
     """
 
     x: Tensor
     edge_index: Tensor
     batch: Tensor
     num_graphs: int
+    edge_attr: Tensor | None = None
 
     @cached_property
     def neighbours(self) -> RowSums:
@@ -59,7 +61,15 @@ class GraphBatch:
         """Returns the graphs on a device, or the same object if they are already there."""
         if self.x.device == device:
             return self
-        return GraphBatch(self.x.to(device), self.edge_index.to(device), self.batch.to(device), self.num_graphs)
+        x, edge_index, batch = (each.to(device) for each in (self.x, self.edge_index, self.batch))
+        return GraphBatch(x, edge_index, batch, self.num_graphs, None if self.edge_attr is None else self.edge_attr.to(device))
+
+    def kept(self, nodes: Tensor, edges: Tensor | None = None) -> GraphBatch:
+        """Returns the graphs with only the true ``nodes`` [n] and ``edges`` [E]; None for all edges between these nodes."""
+        edges = nodes[self.edge_index].all(0) if edges is None else edges
+        edge_index = (nodes.cumsum(0) - 1)[self.edge_index[:, edges]]
+        edge_attr = None if self.edge_attr is None else self.edge_attr[edges]
+        return GraphBatch(self.x[nodes], edge_index, self.batch[nodes], self.num_graphs, edge_attr)
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,7 @@ class GraphSet:
         edge_start: [G + 1] position of each graph's first edge.
         labels: [G] class of each graph, -1 for none; [G, T] of several labels a graph, 0, 1 or NaN for unknown; None without
             any.
+        edge_attr: [E, A] edge features, or None.
     """
 
     x: Tensor
@@ -80,6 +91,7 @@ class GraphSet:
     node_start: Tensor
     edge_start: Tensor
     labels: Tensor | None
+    edge_attr: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.node_start) - 1
@@ -87,14 +99,14 @@ class GraphSet:
     def batch(self, graphs: Tensor) -> GraphBatch:
         """Returns the graphs at positions [B]."""
         nodes = self.node_start[graphs + 1] - self.node_start[graphs]
-        edges = self.edge_start[graphs + 1] - self.edge_start[graphs]
-        edge_index = self.edge_index[:, ranges(self.edge_start[graphs], edges)]
-        first = torch.cumsum(nodes, 0) - nodes
+        counts = self.edge_start[graphs + 1] - self.edge_start[graphs]
+        edges, first = ranges(self.edge_start[graphs], counts), torch.cumsum(nodes, 0) - nodes
         return GraphBatch(
             x=self.x[ranges(self.node_start[graphs], nodes)],
-            edge_index=edge_index + first.repeat_interleave(edges),
+            edge_index=self.edge_index[:, edges] + first.repeat_interleave(counts),
             batch=torch.arange(len(graphs)).repeat_interleave(nodes),
             num_graphs=len(graphs),
+            edge_attr=None if self.edge_attr is None else self.edge_attr[edges],
         )
 
     def graphs(self) -> list[Data]:
@@ -150,10 +162,9 @@ def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Ten
         if not bool(torch.isfinite(x).all()):
             raise DataError(f"graph {position} has node features that are not finite.")
     edges = graph.edge_index if graph.edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
-    if edges.numel() and not (int(edges.min()) >= 0 and int(edges.max()) < nodes):
-        raise DataError(
-            f"graph {position} has {nodes} nodes, but edges between nodes {int(edges.min())} to {int(edges.max())}."
-        )
+    low, high = (int(edges.min()), int(edges.max())) if edges.numel() else (0, 0)
+    if low < 0 or high >= nodes:
+        raise DataError(f"graph {position} has {nodes} nodes, but edges between nodes {low} to {high}.")
     label = None if graph.y is None else torch.as_tensor(graph.y).double()
     label = label.reshape(1, 1) if label is not None and label.numel() == 1 else label
     return nodes, x if x is None or x.shape[1] else None, edges, label
@@ -183,12 +194,6 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
 def starts(counts: Tensor) -> Tensor:
     """Returns the starts of consecutive ranges and the end of the last, [G + 1], given their lengths [G]."""
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
-
-
-def ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Returns the concatenated ranges of positions given by starts and counts."""
-    shift = starts - (torch.cumsum(counts, 0) - counts)
-    return torch.arange(int(counts.sum())) + shift.repeat_interleave(counts)
 
 
 def rank(group: Tensor, order: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import statistics
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError
+from tempplug_adapters.modes import Progress, silent
 
 PENALTIES = (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 INNER_FOLDS = 5
@@ -40,11 +40,7 @@ class SVMScore:
 
 
 def evaluate_svm(
-    representations: npt.ArrayLike,
-    labels: npt.ArrayLike,
-    seed: int = 0,
-    folds: int = 10,
-    progress: Callable[[float], None] = lambda fraction: None,
+    representations: npt.ArrayLike, labels: npt.ArrayLike, seed: int = 0, folds: int = 10, progress: Progress = silent
 ) -> SVMScore:
     """Returns the accuracy of an RBF support vector machine in stratified cross-validation (You et al. 2020, Sun et al. 2020).
 
@@ -106,17 +102,11 @@ def check_classes(labels: npt.ArrayLike, folds: int) -> None:
         raise ConfigError("labels hold one class only: there is nothing to tell apart.")
     fewest = int(members.min())
     if fewest < folds or fewest - math.ceil(fewest / folds) < INNER_FOLDS:
-        raise ConfigError(
-            f"a class has {fewest} members, too few for {folds} folds whose training parts are split into {INNER_FOLDS} again."
-        )
+        raise ConfigError(f"a class has {fewest} members, too few for {folds} folds, split into {INNER_FOLDS} again.")
 
 
 def evaluate_labels(
-    representations: Tensor,
-    labels: Tensor,
-    seed: int = 0,
-    folds: int = 10,
-    progress: Callable[[float], None] = lambda fraction: None,
+    representations: Tensor, labels: Tensor, seed: int = 0, folds: int = 10, progress: Progress = silent
 ) -> dict[str, float]:
     """Returns ``roc_auc`` and ``average_precision`` × 100 of logistic regressions, averaged over labels and folds.
 

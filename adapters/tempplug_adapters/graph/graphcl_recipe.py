@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from tempplug.options import Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer
 
 AUGMENTATIONS = ("drop-nodes", "drop-edges", "mask-attributes", "subgraph", "neighbourhood")
 _MOLECULES = ("drop-nodes", "neighbourhood")
@@ -36,16 +36,15 @@ class GraphCLRecipe(Recipe):
     loss: LossRecipe = _LOSS
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the graphs")] = 20
-    hidden: Annotated[int, Number(at_least=1, integer=True, help="width of a layer of the encoder")] = 32
-    layers: Annotated[int, Number(at_least=1, integer=True, help="of the encoder")] = 3
+    hidden: Annotated[int, integer("width of a layer of the encoder")] = 32
+    layers: Annotated[int, integer("of the encoder")] = 3
     augmentations: Annotated[
         tuple[str, ...], Words(help=f"drawn from for each graph: {', '.join(AUGMENTATIONS)}, MODULE:NAME; none: GraphCL's pool")
     ] = ()
     encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GCN"),
+        str | None, Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GCN")
     ] = None
-    folds: Annotated[int, Number(at_least=2, integer=True, help="of the cross-validation that measures the encoder")] = 10
+    folds: Annotated[int, integer("of the cross-validation that measures the encoder", 2)] = 10
 
     # two checkpoints a training: ten would take a fifth of a training of half a second
     running: ClassVar[Mapping[str, Any]] = {"save_steps": 0.5}

@@ -149,9 +149,7 @@ def _kept(batch: Batch, names: Sequence[str], choice: Tensor) -> Batch:
     """Returns the views by built-in augmentations, with all attributes of nodes and edges."""
     masked = "mask-attributes" in names
     if masked and not (batch.x is not None and batch.x.is_floating_point()):
-        raise ConfigError(
-            "augmentation 'mask-attributes' puts noise in place of features, which must be floating-point numbers."
-        )
+        raise ConfigError("augmentation 'mask-attributes' puts noise in place of features, which must be floating point.")
     left = keep(GraphBatch.of(batch), names, choice)
     of_node = batch.batch[left.nodes]
     sizes = torch.bincount(of_node, minlength=batch.num_graphs)

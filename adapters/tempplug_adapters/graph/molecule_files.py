@@ -74,9 +74,7 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
         return _read_own(Path(dataset))
     known = {name.lower(): name for name in _TABLES}
     if dataset.lower() not in known:
-        raise UnknownNameError(
-            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
-        )
+        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, *.csv.")
     table = _TABLES[known[dataset.lower()]]
     if data_dir is None:
         file = table.file + table.packed
@@ -86,10 +84,7 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
         path = data_dir / "graph" / "moleculenet" / f"{dataset.lower()}.tar.xz"
         if not path.is_file():
             raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{path.name}.")
-        texts = read_archived_texts(path, [table.file])
-        if table.file not in texts:
-            raise DataError(f"{path} must hold {table.file}.")
-        text = texts[table.file]
+        text = read_archived_texts(path, [table.file])[table.file]
     rows = csv.reader(io.StringIO(text))
     next(rows, None)
     return _labelled(path, ((row[table.smiles], row[table.tasks]) for row in rows if row))
@@ -101,9 +96,7 @@ def _read_own(path: Path) -> tuple[list[str], Tensor]:
     rows = csv.reader(io.StringIO(read_text(path)))
     header = next(rows, [])
     if "smiles" not in header or len(header) < 2:
-        raise DataError(
-            f"{path} must have a column 'smiles' and one for each task; its columns are {', '.join(header) or 'none'}."
-        )
+        raise DataError(f"{path} must have a column 'smiles' and one for each task; it has {', '.join(header) or 'none'}.")
     column = header.index("smiles")
     return _labelled(path, ((row[column], row[:column] + row[column + 1 :]) for row in rows if row))
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tempplug.errors import DataError
-from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet
+from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_files import read_labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import FineTuneRecipe
@@ -112,12 +113,12 @@ class FineTuneModule(nn.Module):
         self.encoder.dropout = dropout
         self.head = nn.Linear(encoder.width, tasks)
 
-    def scores(self, molecules: MoleculeBatch) -> Tensor:
+    def scores(self, molecules: GraphBatch) -> Tensor:
         """Returns the logit of every task, [B, T]."""
         scores: Tensor = self.head(self.encoder(molecules.to(self.head.weight.device)))
         return scores
 
-    def forward(self, molecules: MoleculeBatch, labels: Tensor) -> Tensor:
+    def forward(self, molecules: GraphBatch, labels: Tensor) -> Tensor:
         """Returns the loss [] in nats for labels [B, T]."""
         return masked_loss(self.scores(molecules).float(), labels)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tempplug.errors import DataError
-from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeBatch
+from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
@@ -41,10 +43,10 @@ class MoleculeEncoder(nn.Module):
         for table in (self.element, self.chirality):
             nn.init.xavier_uniform_(table.weight)
 
-    def forward(self, batch: MoleculeBatch) -> Tensor:
+    def forward(self, batch: GraphBatch) -> Tensor:
         """Returns the mean over the atoms of each molecule, [B, D]."""
-        atoms = self.element(batch.atoms[:, 0]) + self.chirality(batch.atoms[:, 1])
-        source, target = batch.edges
+        atoms = self.element(batch.x[:, 0]) + self.chirality(batch.x[:, 1])
+        source, target = batch.edge_index
         # Edges are sorted by target: atom i sums the atoms source[starts[i]:starts[i + 1]].
         degrees = torch.bincount(target, minlength=len(atoms))
         starts = degrees.cumsum(0) - degrees
@@ -55,8 +57,8 @@ class MoleculeEncoder(nn.Module):
                 atoms = functional.relu(atoms)
             atoms = functional.dropout(atoms, self.dropout, self.training)
         atoms = atoms.to(self.element.weight.dtype)  # a mean in half precision would lose small differences
-        pooled: Tensor = atoms.new_zeros(batch.size, self.width).index_add(0, batch.molecule, atoms)
-        return pooled / torch.bincount(batch.molecule, minlength=batch.size)[:, None]
+        pooled: Tensor = atoms.new_zeros(batch.num_graphs, self.width).index_add(0, batch.batch, atoms)
+        return pooled / torch.bincount(batch.batch, minlength=batch.num_graphs)[:, None]
 
     def save(self, path: Path) -> None:
         """Writes shape and weights to a file atomically."""
@@ -101,11 +103,12 @@ class MoleculeLayer(nn.Module):
         return updated
 
 
-def _bond_counts(batch: MoleculeBatch, atoms: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _bond_counts(batch: GraphBatch, atoms: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Returns the numbers of bonds of each type and of each direction of an atom, including the one to itself."""
-    target = batch.edges[1]
-    types = torch.bincount(target * (BOND_TYPES + 1) + batch.bonds[:, 0], minlength=atoms * (BOND_TYPES + 1))
-    directions = torch.bincount(target * BOND_DIRECTIONS + batch.bonds[:, 1], minlength=atoms * BOND_DIRECTIONS)
+    target = batch.edge_index[1]
+    bonds: Any = batch.edge_attr
+    types = torch.bincount(target * (BOND_TYPES + 1) + bonds[:, 0], minlength=atoms * (BOND_TYPES + 1))
+    directions = torch.bincount(target * BOND_DIRECTIONS + bonds[:, 1], minlength=atoms * BOND_DIRECTIONS)
     types, directions = types.view(atoms, -1).to(dtype), directions.view(atoms, -1).to(dtype)
     types[:, _SELF] += 1
     directions[:, 0] += 1

@@ -12,7 +12,8 @@ from transformers import TrainerCallback
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.molecule_data import MoleculeBatch, MoleculeSet, random_view
+from tempplug_adapters.graph.graph_data import GraphBatch
+from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
@@ -51,7 +52,7 @@ class MoleculeModule(nn.Module):
         self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
         self.loss_fn = loss_fn
 
-    def forward(self, views: tuple[MoleculeBatch, MoleculeBatch], index: Tensor) -> Tensor:
+    def forward(self, views: tuple[GraphBatch, GraphBatch], index: Tensor) -> Tensor:
         """Returns the loss [] in nats of two views of the same B molecules at positions [B]."""
         view_a, view_b = (self.head(self.encoder(view.to(index.device))) for view in views)
         loss: Tensor = self.loss_fn(view_a, view_b, **self.loss_fn.accepted(index=index))

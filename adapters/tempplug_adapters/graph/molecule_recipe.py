@@ -7,7 +7,7 @@ from typing import Annotated
 
 from tempplug.options import Number, Text
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
+from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer, integer_or_none
 
 UNLABELLED = "graph/smiles/zinc_druglike_100k.smi.gz"
 """The file of a data folder with the molecules for pre-training."""
@@ -33,18 +33,18 @@ class MoleculeRecipe(Recipe):
     loss: LossRecipe = _LOSS
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="of pre-training; 0 fine-tunes an untrained encoder")] = 80
-    per_device_train_batch_size: Annotated[int, Number(at_least=2, integer=True, help="molecules a step of pre-training")] = 256
+    per_device_train_batch_size: Annotated[int, integer("molecules a step of pre-training", 2)] = 256
     learning_rate: Annotated[float, Number(above=0, help="of pre-training, at its highest")] = 1e-3
-    layers: Annotated[int, Number(at_least=1, integer=True, help="of the encoder")] = 5
-    width: Annotated[int, Number(at_least=1, integer=True, help="of the encoder")] = 300
+    layers: Annotated[int, integer("of the encoder")] = 5
+    width: Annotated[int, integer("of the encoder")] = 300
     view_ratio: Annotated[float, Number(at_least=0, below=1, help="fraction of the atoms that a view loses")] = 0.2
     pretrain_file: Annotated[
         str | None, Text(optional=True, help=f"unlabelled SMILES, one a line; none: {UNLABELLED} of the data folder")
     ] = None
-    max_pretrain_molecules: Annotated[int | None, Number(at_least=2, integer=True, optional=True, help="only the first")] = None
+    max_pretrain_molecules: Annotated[int | None, integer_or_none("only the first", 2)] = None
     encoder: Annotated[str | None, Text(optional=True, help="encoder.pt of an earlier run, in place of pre-training")] = None
     finetune_epochs: Annotated[float, Number(at_least=0, help="of fine-tuning, for every data set")] = 100
-    finetune_batch_size: Annotated[int, Number(at_least=2, integer=True, help="molecules a step of fine-tuning")] = 32
+    finetune_batch_size: Annotated[int, integer("molecules a step of fine-tuning", 2)] = 32
     finetune_learning_rate: Annotated[float, Number(above=0, help="of fine-tuning")] = 1e-3
     dropout: Annotated[float, _DROPOUT] = 0.5
 
@@ -67,7 +67,7 @@ class FineTuneRecipe(Recipe):
     Source: Hu et al. 2020, section 5.1 and code.
     """
 
-    per_device_train_batch_size: Annotated[int, Number(at_least=2, integer=True, help="molecules a step")] = 32
+    per_device_train_batch_size: Annotated[int, integer("molecules a step", 2)] = 32
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-3
     dropout: Annotated[float, _DROPOUT] = 0.5
 

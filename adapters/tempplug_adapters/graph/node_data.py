@@ -5,25 +5,28 @@ Public ones are read from the folders of PyTorch Geometric's classes: Planetoid,
 
 from __future__ import annotations
 
+import json
+import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.io import parse_npz
+from torch_geometric.io import parse_npz, read_planetoid_data
 from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import read_arrays
-from tempplug_adapters.data_files.downloads import download
+from tempplug_adapters.data_files.downloads import check, download
 from tempplug_adapters.data_files.matrices import read_matrix
-from tempplug_adapters.data_files.pickled_arrays import SparseRows
-from tempplug_adapters.data_files.sparse_rows import checked_rows
 from tempplug_adapters.graph.ogb_files import load_ogb, place_of
-from tempplug_adapters.graph.planetoid import load_planetoid
 from tempplug_adapters.graph.saved_graphs import read_graphs
 
 _TABLES = (".csv", ".tsv", ".txt", ".npy", ".csv.gz", ".tsv.gz", ".txt.gz")
+_PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/{}"
 _FULL = "https://raw.githubusercontent.com/abojchevski/graph2gauss/240248289d38c22ba28ea8e56b7d6873e291499b/data/{}"
 _SHCHUR = "https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{}"
 # Folder and file by class and name.
@@ -100,7 +103,7 @@ def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
         )
     kind, _, name = known[dataset.lower()].partition("/")
     if kind == "Planetoid":
-        return load_planetoid(name, place_of(data_dir, _FOLDERS[kind], name, "raw"), cache_dir)
+        return _read_planetoid(name, place_of(data_dir, _FOLDERS[kind], name, "raw"), cache_dir)
     folder, file = _ARCHIVES[f"{kind}/{name}"]
     place = place_of(data_dir, _FOLDERS[kind], folder, "raw")
     if place is None:
@@ -111,20 +114,46 @@ def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
     return _read_archive(place / file)
 
 
+def _read_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
+    """Returns the graph of eight files, most of them pickles, which PyTorch Geometric reads if they are the published ones."""
+    sums: dict[str, str] = json.loads(Path(__file__).with_name("planetoid_checksums.json").read_text("utf-8"))[name]
+    if raw is None:
+        raw = cache_dir / "planetoid" / name / "raw"
+        for file, checksum in sums.items():
+            download(_PLANETOID.format(file), raw / file, checksum)
+    elif missing := [file for file in sums if not (raw / file).is_file()]:
+        raise DataError(f"{name} needs {', '.join(missing)}, not found in {raw}.")
+    for file, checksum in sums.items():
+        check(raw / file, checksum)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of NumPy and SciPy about their old pickles
+        return read_planetoid_data(str(raw), name)
+
+
 def _read_archive(file: Path) -> Data:
     """Returns the graph that PyTorch Geometric's ``read_npz`` returns, after checking the arrays."""
     arrays = read_arrays(file, (*_ARRAYS, "labels"))
     if missing := {*_ARRAYS, "labels"} - arrays.keys():
         raise DataError(f"{file} lacks {', '.join(sorted(missing))}.")
     labels = arrays["labels"]
-    words, links = (SparseRows(*(arrays[name] for name in names)) for names in (_ARRAYS[:4], _ARRAYS[4:]))
     try:
-        nodes, shape = checked_rows(words, _MOST_BYTES).shape[0], checked_rows(links).shape
-    except DataError as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
+        (nodes, width), shape = (_checked_shape(*(arrays[name] for name in names)) for names in (_ARRAYS[:4], _ARRAYS[4:]))
+    except (ValueError, TypeError, OverflowError) as error:
+        raise DataError(f"{file} cannot be read: its matrix is damaged: {error}.") from error
+    if nodes * width * arrays["attr_data"].itemsize > _MOST_BYTES:
+        raise DataError(f"{file} has features of {nodes} x {width}, which would take more than {_MOST_BYTES >> 20} MiB.")
     if shape != (nodes, nodes) or labels.shape != (nodes,) or labels.dtype.kind not in "iu":
         raise DataError(f"{file} must have links between its {nodes} nodes, and a class, an integer, of each.")
     return parse_npz(arrays)
+
+
+def _checked_shape(data: NDArray[Any], indices: NDArray[Any], starts: NDArray[Any], given: NDArray[Any]) -> tuple[int, int]:
+    """Returns the shape of a matrix in compressed rows after SciPy's full check."""
+    if data.dtype.kind not in "iuf" or indices.dtype.kind not in "iu" or starts.dtype.kind not in "iu":
+        raise ValueError("it must have numbers as data, and integers as indices and indptr")
+    rows, columns = map(int, given)
+    csr_array((data, indices, starts), shape=(rows, columns)).check_format(full_check=True)
+    return rows, columns
 
 
 def _read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data:
@@ -156,10 +185,7 @@ def check_graph(graph: Data, name: str) -> None:
         DataError: it has no node features, fewer than two nodes, or a wrong shape or value.
     """
     if graph.x is None or graph.x.dim() != 2 or graph.x.shape[1] == 0:
-        raise DataError(
-            f"{name}: the graph must have node features x [nodes, features]; "
-            "torch_geometric.transforms.LocalDegreeProfile makes some from the edges."
-        )
+        raise DataError(f"{name}: the graph must have node features x [nodes, features]; LocalDegreeProfile makes some.")
     nodes = int(graph.x.shape[0])
     if nodes < 2:
         raise DataError(f"{name}: the graph has {nodes} node; contrastive training needs at least 2.")
@@ -174,9 +200,7 @@ def check_graph(graph: Data, name: str) -> None:
         raise DataError(f"{name}: edge_index names node {wrong}, but there are {nodes} nodes, counted from 0.")
     weight = graph.get("edge_weight")
     if weight is not None and (weight.shape != edges.shape[1:] or not bool(torch.isfinite(weight).all())):
-        raise DataError(
-            f"{name}: edge_weight must hold a finite number for each of {edges.shape[1]} edges, [{edges.shape[1]}]."
-        )
+        raise DataError(f"{name}: edge_weight must hold a finite number for each edge, [{edges.shape[1]}].")
 
 
 def plain_features(x: Tensor) -> Tensor:
@@ -200,19 +224,13 @@ def labels_of(graph: Data, name: str) -> Tensor | None:
     y, nodes = graph.y, int(graph.x.shape[0])
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim not in (1, 2) or len(y) != nodes or y.is_complex():
-        raise DataError(
-            f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, classes], not {list(y.shape)}."
-        )
+        raise DataError(f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, C], not {list(y.shape)}.")
     if y.is_floating_point():
         y = torch.where(y.isnan(), -1.0, y)
         if bool((y != y.round()).any()):
-            raise DataError(
-                f"{name}: y must hold classes, whole numbers, to measure by; with --no-evaluate it may be anything."
-            )
+            raise DataError(f"{name}: y must hold classes, whole numbers, to measure by; or pass --no-evaluate.")
     labels = y.long()
     if int(labels.min()) < -1 or (y.ndim == 2 and int(labels.max()) > 1):
         wanted = "classes from 0" if y.ndim == 1 else "0 or 1 for each class of a node"
-        raise DataError(
-            f"{name}: y must hold {wanted}, and -1 where a label is missing, not {int(labels.min())} to {int(labels.max())}."
-        )
+        raise DataError(f"{name}: y must hold {wanted}, -1 if missing, not {int(labels.min())} to {int(labels.max())}.")
     return labels if bool((labels >= 0).any()) else None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 from tempplug_adapters.graph.grace_recipe import PROTOCOLS, PUBLIC
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.training.batches import seed_of
 
 STEPS = 5000
@@ -68,7 +69,7 @@ def evaluate_nodes(
     strengths: Sequence[float] = (0.0,),
     masks: Sequence[Tensor] | None = None,
     steps: int = STEPS,
-    progress: Callable[[float], None] = lambda fraction: None,
+    progress: Progress = silent,
 ) -> dict[str, NodeScores]:
     """Returns the scores of a logistic regression at its best validation micro-F1, mean over the splits, by protocol.
 
@@ -139,10 +140,7 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
         raise DataError(f"evaluation needs at least 10 labelled nodes, one of them to train on, but there are {count}.")
     if PUBLIC in protocols:
         if masks is None:
-            raise ConfigError(
-                f"protocol='{PUBLIC}' needs a data set with train_mask, val_mask and test_mask, which this one lacks: leave "
-                "it out of --protocols."
-            )
+            raise ConfigError(f"protocol='{PUBLIC}' needs train_mask, val_mask and test_mask, which the data set lacks.")
         for each in _public(masks, labelled):
             if not min(map(len, (each.train, each.valid, each.test))):
                 raise DataError("a public split must have labelled nodes to train on, to choose by and to test on.")

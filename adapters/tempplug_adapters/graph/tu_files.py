@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import read_archived_texts, read_text
+from tempplug_adapters.data_files.archives import read_archived_texts
 from tempplug_adapters.data_files.downloads import download
 from tempplug_adapters.graph.graph_data import GraphSet, starts
 from tempplug_adapters.graph.ogb_files import place_of
@@ -46,13 +46,8 @@ def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSe
         if not found:
             raise DataError(f"{packed[0]} does not exist: the data folder must hold the TU data set '{name}' there.")
         archive = found[0]
-    if archive.is_dir():
-        texts = {file: read_text(archive / file) for file in parts.values() if (archive / file).is_file()}
-    else:
-        texts = read_archived_texts(archive, parts.values())
-    missing = [file for part, file in parts.items() if file not in texts and part != "node_labels"]
-    if missing:
-        raise DataError(f"{archive} must hold {', '.join(missing)}.")
+    *needed, labels = parts.values()
+    texts = read_archived_texts(archive, needed, [labels])
     try:
         return _graphs({part: _numbers(texts[file], file) for part, file in parts.items() if file in texts})
     except DataError as error:

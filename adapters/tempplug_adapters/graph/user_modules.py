@@ -17,6 +17,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError, ShapeError
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
 
 Augmentation = Callable[[Any], Any]
@@ -133,9 +134,8 @@ class UserEncoder(nn.Module):
     @torch.no_grad()
     def probe(self, graphs: Data) -> Tensor:
         """Returns the output in evaluation mode; lazy layers get their sizes by this call."""
-        training = self.training
-        found: Tensor = self.eval()(graphs)
-        self.train(training)
+        with evaluating(self):
+            found: Tensor = self(graphs)
         return found
 
     def warn_of_unused(self, graph: Data) -> None:

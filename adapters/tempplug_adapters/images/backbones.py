@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
 from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
 from tempplug_adapters.images.networks import RESNETS, VITS, create_resnet, create_vit
+from tempplug_adapters.modes import evaluating
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue in [0, 1]."""
@@ -141,9 +142,7 @@ class Backbone(nn.Module):
     def _probe(self) -> int:
         """Returns the width of the representations; modes, statistics and random states stay unchanged."""
         named = getattr(getattr(self.module, "config", None), "image_size", None)
-        modes = [(each, each.training) for each in self.modules()]
-        self.eval()
-        try:
+        with evaluating(self):
             for size in _PROBE_SIZES if named is None else (named,):
                 height, width = (size, size) if isinstance(size, int) else size
                 try:
@@ -153,9 +152,6 @@ class Backbone(nn.Module):
                     raise
                 except (RuntimeError, ValueError, AssertionError, TypeError) as error:
                     cause = error
-        finally:
-            for each, training in modes:
-                each.training = training
         raise ConfigError(
             f"{type(self.module).__name__} cannot run on an image of {height} x {width} pixels ({cause}): pass dimension=, the "
             "width of its representations."
@@ -215,9 +211,7 @@ def create_backbone(
             f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
         )
     if (wrong := next((option for option in given if option not in allowed), None)) is not None:
-        raise ConfigError(
-            f"{wrong}={given[wrong]} is no option of backbone '{name}', which takes {', '.join(allowed) or 'none'}."
-        )
+        raise ConfigError(f"{wrong}={given[wrong]} is no option of '{name}', which takes {', '.join(allowed) or 'none'}.")
     network = make(name, **given)
     own_mean, own_std = trained_normalisation(name, network) or (IMAGENET_MEAN, IMAGENET_STD)
     return Backbone(network, own_mean if mean is None else mean, own_std if std is None else std)

@@ -33,13 +33,7 @@ _TRAIN_SHARE = 0.8
 
 
 def load_images(
-    dataset: str,
-    split: Split,
-    data_dir: Path | None,
-    *,
-    size: int | None = None,
-    count: int | None = None,
-    seed: int = 0,
+    dataset: str, split: Split, data_dir: Path | None, *, size: int | None = None, count: int | None = None, seed: int = 0
 ) -> ImageSet:
     """Returns a data set of images.
 
@@ -174,9 +168,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
             raise DataError(f"{dataset} is no folder: {wanted}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
             raise DataError(f"the folder {dataset} does not exist: {wanted}.")
-        raise UnknownNameError(
-            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and the path of a folder."
-        )
+        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, folders.")
     layouts = _LAYOUTS[dataset]
     if data_dir is None:
         if dataset in HUB:

@@ -251,13 +251,9 @@ def positions(index: Tensor, size: int) -> Tensor:
     if index.dtype == torch.bool and index.shape == (size,):
         return index.nonzero()[:, 0]
     if index.ndim != 1 or index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
-        raise ShapeError(
-            f"index {list(index.shape)} {index.dtype} must hold positions [b] of integers, or [{size}] booleans, one an image."
-        )
+        raise ShapeError(f"index {list(index.shape)} {index.dtype} must hold positions [b] of integers, or [{size}] booleans.")
     if len(index) and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise ConfigError(
-            f"index from {int(index.min())} to {int(index.max())} must lie in 0 to {size - 1}: the set has {size} images."
-        )
+        raise ConfigError(f"index from {int(index.min())} to {int(index.max())} must lie in 0 to {size - 1}, the set's images.")
     return index.long()
 
 
@@ -273,7 +269,4 @@ def check_labels(labels: Tensor | None, size: int, classes: tuple[str, ...], nam
     if labels.shape != (size,) or labels.dtype != torch.int64:
         raise ShapeError(f"labels {list(labels.shape)} {labels.dtype} of the set '{name}' must be [{size}] torch.int64.")
     if size and not (int(labels.min()) >= 0 and int(labels.max()) < len(classes)):
-        raise DataError(
-            f"labels {int(labels.min())} to {int(labels.max())} of the set '{name}' must lie in 0 to {len(classes) - 1}: "
-            f"it has {len(classes)} classes."
-        )
+        raise DataError(f"labels {int(labels.min())} to {int(labels.max())} of '{name}' must lie in 0 to {len(classes) - 1}.")

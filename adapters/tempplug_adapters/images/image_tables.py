@@ -108,10 +108,10 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
             return None
         raise DataError(f"{dataset} has no split train, only {', '.join(tables)}.")
     rows = tables[found]
-    images = [each for each, kind in rows.features.items() if isinstance(kind, library.Image)]
+    source = _source(rows, library, dataset)
     texts = [each for each, value in rows[0].items() if isinstance(value, str)]
     wanted = [column] if column else [each for each in CAPTIONS if each in rows.features] or (texts if len(texts) == 1 else [])
-    if len(images) != 1 or not wanted or wanted[0] not in rows.features:
+    if source is None or not wanted or wanted[0] not in rows.features:
         raise DataError(
             f"{dataset} must have a column of images and one of captions{f' named {column}' if column else ''}; it has "
             f"{', '.join(rows.features)}."
@@ -119,21 +119,27 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
     captions = [(text,) if isinstance(text, str) else tuple(text or ()) for text in rows[wanted[0]]]
     if (bare := next((row for row, texts in enumerate(captions) if not all(texts) or not texts), None)) is not None:
         raise DataError(f"row {bare} of {dataset} {found} has no caption in column {wanted[0]}.")
-    encoded = rows.select_columns(images).cast_column(images[0], library.Image(decode=False))
-    return EncodedSet(_Rows(encoded, images[0], dataset), None, (), name), captions
+    return EncodedSet(source, None, (), name), captions
+
+
+def _source(rows: Any, library: Any, where: object) -> _Rows | None:
+    """Returns the images of a table, not decoded; None unless one column has images."""
+    images = [column for column, kind in rows.features.items() if isinstance(kind, library.Image)]
+    if len(images) != 1:
+        return None
+    return _Rows(rows.select_columns(images).cast_column(images[0], library.Image(decode=False)), images[0], str(where))
 
 
 def _encoded(rows: Any, library: Any, where: object, name: str) -> EncodedSet:
-    images = [column for column, kind in rows.features.items() if isinstance(kind, library.Image)]
+    source = _source(rows, library, where)
     classes = {column: kind.names for column, kind in rows.features.items() if isinstance(kind, library.ClassLabel)}
-    if len(images) != 1 or not classes:
+    if source is None or not classes:
         there = ", ".join(f"{column} ({type(kind).__name__})" for column, kind in rows.features.items())
         raise DataError(f"{where} must have a column of datasets.Image and one of datasets.ClassLabel; it has {there}.")
     label = max(classes, key=lambda column: len(classes[column]))  # the fine one of CIFAR-100's two
     numbers = [-1 if number is None else number for number in rows[label]]
-    encoded = rows.select_columns(images).cast_column(images[0], library.Image(decode=False))
     return EncodedSet(
-        _Rows(encoded, images[0], str(where)),
+        source,
         torch.tensor(numbers, dtype=torch.int64) if set(numbers) != {-1} else None,  # a test set without published labels
         tuple(map(str, classes[label])),
         name,
@@ -156,9 +162,7 @@ def _library(what: str, remedy: str = "") -> Any:
     try:
         import datasets  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingDependencyError(
-            f"{what} is read with datasets, which is not installed: pip install datasets.{remedy}"
-        ) from error
+        raise MissingDependencyError(f"{what} needs datasets, which is missing: pip install datasets.{remedy}") from error
     return datasets
 
 

@@ -100,16 +100,9 @@ def create_vit(name: str, *, image_size: int = 224, patch_size: int | None = Non
     """
     patch = max(1, min(16, image_size // 8)) if patch_size is None else patch_size
     if image_size < 1 or patch < 1 or image_size % patch:
-        raise ConfigError(
-            f"image_size={image_size} cannot be cut into patches of patch_size={patch}: choose a multiple of it, or another "
-            "patch_size."
-        )
+        raise ConfigError(f"image_size={image_size} cannot be cut into patches of patch_size={patch}: choose a multiple.")
     width, heads = VITS[name]
     config = ViTConfig(
-        hidden_size=width,
-        num_attention_heads=heads,
-        intermediate_size=4 * width,
-        image_size=image_size,
-        patch_size=patch,
+        hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width, image_size=image_size, patch_size=patch
     )
     return ViTModel(config, add_pooling_layer=False)

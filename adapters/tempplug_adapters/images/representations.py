@@ -15,6 +15,7 @@ from tempplug import embeddings
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.options import Number
 from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.modes import Progress, evaluating, silent
 
 
 @torch.no_grad()
@@ -26,7 +27,7 @@ def represent(
     size: int | None = None,
     augmentation: Callable[[Tensor], Tensor] | None = None,
     device: torch.device | str | None = None,
-    progress: Callable[[float], None] = lambda fraction: None,
+    progress: Progress = silent,
 ) -> Tensor:
     """Returns the representations of all images, [N, F] in at least float32, on the CPU.
 
@@ -54,10 +55,8 @@ def represent(
     if device is None:
         device = next((each.device for each in backbone.parameters()), torch.device("cpu"))
     backbone.to(device)
-    modes = [(module, module.training) for module in backbone.modules()]
-    backbone.eval()
     found = torch.empty(0)
-    try:
+    with evaluating(backbone):
         for index in torch.split(torch.arange(len(images)), batch_size):
             batch = images.batch(index).to(device).float() / 255
             if size is not None and batch.shape[-2:] != (size, size):
@@ -70,9 +69,6 @@ def represent(
                 found = torch.empty(len(images), rows.shape[1], dtype=torch.promote_types(rows.dtype, torch.float32))
             found[index] = rows.to("cpu", found.dtype)
             progress((int(index[-1]) + 1) / len(images))
-    finally:
-        for module, training in modes:
-            module.training = training
     return found
 
 

@@ -176,9 +176,7 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
         words = GenderWords.read(Path(path) if path else find_bias_file(source.data_dir, GENDER_WORDS, "MABEL's list of words"))
         pairs = [pair for pair in samples if any(map(words.has_any, pair))]
         if len(pairs) < 2:
-            raise DataError(
-                f"{source.dataset} holds {len(pairs)} pairs with a gender word; contrastive training needs at least 2."
-            )
+            raise DataError(f"{source.dataset} holds {len(pairs)} pairs with a gender word; training needs at least 2.")
         used = pairs[: recipe.max_train_samples]
         data = Quadruples([(*pair, *map(words.swapped, pair)) for pair in used], recipe, source.data_dir)
         data.ungendered = len(samples) - len(pairs)

@@ -11,7 +11,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import Choice, Number, Text, Words
 from tempplug_adapters.simcse.recipe import SimCSERecipe
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import GradientNorm, LossRecipe, Optimizer, Recipe, Schedule
+from tempplug_adapters.training.recipe import GradientNorm, LossRecipe, Optimizer, Recipe, Schedule, integer, integer_or_none
 
 GENDER_WORDS: Final = "gender_words.tsv"
 """Default word list: this file in the data folder, its ``text/bias`` or its ``bias``."""
@@ -37,7 +37,7 @@ class MabelRecipe(Recipe):
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the pairs, fractions allowed")] = 2.0
     per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, help="pairs a step and process; each comes with its counterfactual")
+        int | None, integer("pairs a step and process; each comes with its counterfactual", 2)
     ] = 32
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 5e-5
     optimizer: Optimizer = "adamw"
@@ -46,7 +46,7 @@ class MabelRecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="masked language model, its head included: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
-    max_length: Annotated[int, Number(at_least=3, integer=True, help="tokens of a sentence in training; the rest is cut")] = 128
+    max_length: Annotated[int, integer("tokens of a sentence in training; the rest is cut", 3)] = 128
     alignment_weight: Annotated[float, Number(at_least=0, help="of the loss that aligns a pair with its counterfactual")] = 0.05
     alignment_of: Annotated[
         str, Choice(ALIGNED, help="what is aligned: logits, which include the temperature, or cosine similarities")
@@ -64,9 +64,7 @@ class MabelRecipe(Recipe):
         Words(help="premise and hypothesis; or four: also the counterfactuals of both, which are used unchanged"),
     ] = ("premise", "hypothesis")
     where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row must meet, such as label=entailment")] = ()
-    max_train_samples: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="number of pairs, from the first; none: all")
-    ] = None
+    max_train_samples: Annotated[int | None, integer_or_none("number of pairs, from the first; none: all", 2)] = None
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
@@ -81,9 +79,7 @@ class MabelRecipe(Recipe):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.columns) not in (2, 4):
-            raise ConfigError(
-                f"columns={' '.join(self.columns)} must be two names, of a pair, or four, of it and its counterfactual."
-            )
+            raise ConfigError(f"columns={' '.join(self.columns)} must be two names, a pair, or four, with its counterfactual.")
 
 
 METHOD = MethodInfo(

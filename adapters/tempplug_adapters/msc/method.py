@@ -6,7 +6,6 @@ Source: Reiss & Hoshen 2023: an image's score is the sum of its squared distance
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +21,7 @@ from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone
 from tempplug_adapters.images.image_data import Split, load_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.msc.model import MSC, centre_of
 from tempplug_adapters.msc.network import default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
@@ -150,14 +150,7 @@ def _large_enough(images: ImageSet, size: int) -> ImageSet:
     return ImageFiles(images.encoded, size) if isinstance(images, ImageFiles) and images.size < size else images
 
 
-def represent(
-    backbone: nn.Module,
-    images: ImageSet,
-    size: int,
-    *,
-    batch_size: int = 16,
-    progress: Callable[[float], None] = lambda fraction: None,
-) -> Tensor:
+def represent(backbone: nn.Module, images: ImageSet, size: int, *, batch_size: int = 16, progress: Progress = silent) -> Tensor:
     """Returns the representations of all images, of length one, [N, F] on the CPU.
 
     An image is seen as its middle square, resized bicubically. The authors resize its shorter side to 256 pixels, bilinearly,

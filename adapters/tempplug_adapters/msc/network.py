@@ -179,10 +179,7 @@ def freeze_blocks(network: nn.Module, count: int) -> None:
     """
     blocks = blocks_of(network)
     if not 0 <= count < len(blocks):
-        raise ConfigError(
-            f"frozen_blocks={count} must be at least 0 and less than {len(blocks)}, the blocks of {type(network).__name__}: "
-            "something must be left to train."
-        )
+        raise ConfigError(f"frozen_blocks={count} must be from 0 to {len(blocks) - 1}: one block must be left to train.")
     network.requires_grad_(count == 0)
     for block in blocks[count:]:
         block.requires_grad_(True)

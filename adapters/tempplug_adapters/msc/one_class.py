@@ -46,19 +46,11 @@ def class_number(classes: Sequence[str], wanted: str) -> int:
         return list(classes).index(wanted)
     if wanted.isascii() and wanted.isdigit() and int(wanted) < len(classes):
         return int(wanted)
-    raise ConfigError(
-        f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {', '.join(classes)}, or their numbers 0 to "
-        f"{len(classes) - 1}."
-    )
+    raise ConfigError(f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {', '.join(classes)}.")
 
 
 def one_class(
-    train: ImageSet,
-    test: ImageSet,
-    normal_class: str,
-    *,
-    train_images: int | None = None,
-    test_images: int | None = None,
+    train: ImageSet, test: ImageSet, normal_class: str, *, train_images: int | None = None, test_images: int | None = None
 ) -> OneClassData:
     """Returns the data in which one class is normal.
 

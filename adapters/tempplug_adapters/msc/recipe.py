@@ -8,7 +8,7 @@ from typing import Annotated
 from tempplug.errors import ConfigError
 from tempplug.options import Flag, Number, Text
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Optimizer, Recipe, around
+from tempplug_adapters.training.recipe import LossRecipe, Optimizer, Recipe, around, integer, integer_or_none
 
 AUGMENTATION = "msc"
 MOBILENET = "mobilenet-v2"
@@ -30,7 +30,7 @@ class MSCRecipe(Recipe):
     loss: LossRecipe = _LOSS
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the normal images")] = 25
-    per_device_train_batch_size: Annotated[int | None, Number(at_least=2, integer=True, help="images a step and process")] = 32
+    per_device_train_batch_size: Annotated[int | None, integer("images a step and process", 2)] = 32
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-5
     weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures")] = 5e-5
     optimizer: Optimizer = "sgd"
@@ -40,14 +40,12 @@ class MSCRecipe(Recipe):
         "microsoft/resnet-152"
     )
     weights: Annotated[str | None, Text(optional=True, help=f"of {MOBILENET}; none: {MOBILENET_FILE} of --data-dir")] = None
-    image_size: Annotated[int, Number(at_least=1, integer=True, help="pixels of each side")] = 224
-    frozen_blocks: Annotated[
-        int | None, Number(at_least=0, integer=True, optional=True, help="first blocks not trained; none: the paper's")
-    ] = None
+    image_size: Annotated[int, integer("pixels of each side")] = 224
+    frozen_blocks: Annotated[int | None, integer_or_none("first blocks not trained; none: the paper's", 0)] = None
     angular: Annotated[bool, Flag(help="add the angular loss, which pulls the class together")] = False
-    neighbours: Annotated[int, Number(at_least=1, integer=True, help="number of nearest normal images in a score")] = 2
-    train_images: Annotated[int | None, Number(at_least=2, integer=True, optional=True, help="most normal images")] = None
-    test_images: Annotated[int | None, Number(at_least=1, integer=True, optional=True, help="most test images")] = None
+    neighbours: Annotated[int, integer("number of nearest normal images in a score")] = 2
+    train_images: Annotated[int | None, integer_or_none("most normal images", 2)] = None
+    test_images: Annotated[int | None, integer_or_none("most test images")] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

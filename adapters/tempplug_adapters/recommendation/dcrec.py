@@ -15,6 +15,7 @@ from torch.nn import functional
 from tempplug import ContrastiveLoss
 from tempplug_adapters.recommendation.graph_encoder import GraphEncoder, ItemGraph
 from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
+from tempplug_adapters.sparse_sums import ranges
 
 _FLOOR = 1e-8
 """Added to a probability before its logarithm, and the lower bound of the sampled weights."""
@@ -47,7 +48,7 @@ def neighbour_means(graph: ItemGraph, own: Tensor, nodes: Tensor, features: Tens
     """
     first, count = graph.starts[nodes], graph.starts[nodes + 1] - graph.starts[nodes]
     row = torch.repeat_interleave(torch.arange(len(nodes), device=nodes.device), count)
-    edges = torch.arange(len(row), device=nodes.device) + torch.repeat_interleave(first - (count.cumsum(0) - count), count)
+    edges = ranges(first, count)
     means = []
     for mask in (own[edges], ~own[edges]):
         where, neighbours = row[mask], graph.targets[edges[mask]]

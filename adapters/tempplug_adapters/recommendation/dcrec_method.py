@@ -38,11 +38,7 @@ class DCRecModule(nn.Module):
             edge_dropout_at_evaluation=recipe.edge_dropout_at_evaluation,
         )
         self.model = DCRec(
-            sequence_encoder(recipe, data),
-            graph_encoder,
-            recipe.conformity_mean,
-            recipe.conformity_deviation,
-            len(data),
+            sequence_encoder(recipe, data), graph_encoder, recipe.conformity_mean, recipe.conformity_deviation, len(data)
         )
         self.loss_fn = loss_fn
         self.contrastive_weight, self.divergence_weight = recipe.contrastive_weight, recipe.divergence_weight

@@ -8,7 +8,7 @@ from typing import Annotated
 from tempplug.options import Choice, Flag, Number
 from tempplug_adapters.recommendation.recipe import METHOD as SASREC, SequenceRecipe
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, around
+from tempplug_adapters.training.recipe import LossRecipe, around, integer
 
 SIMILARITY_GRAPHS = ("fixed", "faithful")
 _LOSS = LossRecipe(layout="cross-view", temperatures=around(0.8))
@@ -22,8 +22,8 @@ class DCRecRecipe(SequenceRecipe):
 
     edge_dropout: Annotated[float, Number(at_least=0, below=1, help="share of edges drawn with replacement and dropped")] = 0.5
     edge_dropout_at_evaluation: Annotated[bool, Flag(help="drop edges at evaluation, too, as the authors' code does")] = False
-    graph_layers: Annotated[int, Number(at_least=1, integer=True, help="of propagation on the graphs")] = 2
-    similar_items: Annotated[int, Number(at_least=1, integer=True, help="neighbours of an item in the similarity graph")] = 4
+    graph_layers: Annotated[int, integer("of propagation on the graphs")] = 2
+    similar_items: Annotated[int, integer("neighbours of an item in the similarity graph")] = 4
     similarity_graph: Annotated[str, Choice(SIMILARITY_GRAPHS, help="faithful: with the fault of the authors' code")] = "fixed"
     contrastive_weight: Annotated[float, Number(at_least=0, help="of the contrastive terms")] = 0.1
     divergence_weight: Annotated[float, Number(at_least=0, help="of the divergence of the conformity weights")] = 0.01

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges
 
 CUTOFFS = (1, 5, 10)
@@ -70,12 +71,7 @@ _ROWS = 256  # batch size
 
 
 def evaluate_ranker(
-    ranker: Ranker,
-    data: Interactions,
-    examples: Ranges,
-    rankings: Sequence[str],
-    seed: int = 0,
-    progress: Callable[[float], None] = lambda fraction: None,
+    ranker: Ranker, data: Interactions, examples: Ranges, rankings: Sequence[str], seed: int = 0, progress: Progress = silent
 ) -> dict[str, dict[str, float]]:
     """Returns HR@k and NDCG@k × 100 by protocol, see `figures`.
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from tempplug_adapters.recommendation.graph_encoder import ItemGraph
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges
+from tempplug_adapters.sparse_sums import ranges
 
 _ROWS = 1024  # of similarities at a time
 SLICE = 256
@@ -60,9 +61,7 @@ class OwnEdges:
     def __call__(self, users: Tensor) -> Tensor:
         """Returns which edges occur in the users' [B] histories, in either direction, [E] boolean."""
         users = torch.unique(users)
-        pairs = self._pairs[users]
-        first = torch.repeat_interleave(self._starts[users] - (pairs.cumsum(0) - pairs), pairs)
-        places = first + torch.arange(len(first))
+        places = ranges(self._starts[users], self._pairs[users])
         one, other = self._items[places], self._items[places + 1]
         one, other = one[one != other], other[one != other]  # repeated items add no edge
         keys = torch.cat([one * self._nodes + other, other * self._nodes + one])

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Final
 from tempplug.errors import ConfigError
 from tempplug.options import Number, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.recipe import Recipe, integer
 
 DATASETS: Final = ("reddit", "beauty", "sports")
 """Of the DCRec authors, in their own split."""
@@ -31,15 +31,15 @@ class SequenceRecipe(Recipe):
     """
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the examples, at most")] = 300
-    per_device_train_batch_size: Annotated[int | None, Number(at_least=2, integer=True, help="histories a step")] = 512
+    per_device_train_batch_size: Annotated[int | None, integer("histories a step", 2)] = 512
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-3
-    hidden: Annotated[int, Number(at_least=1, integer=True, help="width of items and histories")] = 64
-    inner: Annotated[int, Number(at_least=1, integer=True, help="width inside a layer's perceptron")] = 256
-    layers: Annotated[int, Number(at_least=1, integer=True, help="of the transformer")] = 2
-    heads: Annotated[int, Number(at_least=1, integer=True, help="of attention")] = 2
+    hidden: Annotated[int, integer("width of items and histories")] = 64
+    inner: Annotated[int, integer("width inside a layer's perceptron")] = 256
+    layers: Annotated[int, integer("of the transformer")] = 2
+    heads: Annotated[int, integer("of attention")] = 2
     dropout: Annotated[float, DROPOUT] = 0.5
     attention_dropout: Annotated[float, Number(at_least=0, below=1, help="of attention")] = 0.5
-    max_length: Annotated[int, Number(at_least=1, integer=True, help="newest items of a history that count")] = 50
+    max_length: Annotated[int, integer("newest items of a history that count")] = 50
     validation_share: Annotated[float, Number(above=0, below=1, help="of the users whose last training item validates")] = 0.1
     rankings: Annotated[
         tuple[str, ...],

@@ -7,7 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.evaluation.command import EvalCommand, Flags, Measure, Table, text_command
+from tempplug_adapters.evaluation.command import EvalCommand, Flags, Measure, Table, tasks_flag, text_command
 from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 
@@ -128,12 +128,7 @@ TRANSFER = encoder_command(
     data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA)",
     needs="MR.tsv.gz and the other tasks",
     flags={
-        "--tasks": {
-            "nargs": "+",
-            "metavar": "TASK",
-            "choices": TRANSFER_TASKS,
-            "help": f"out of {', '.join(TRANSFER_TASKS)} (default: all)",
-        },
+        "--tasks": tasks_flag(TRANSFER_TASKS),
         "--backend": _backend(
             "senteval", "trainer of the classifiers: tempplug, or an installed senteval, with the same vectors"
         ),

@@ -6,8 +6,6 @@ Transformers with a pooling; other models of sentence-transformers by that libra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from transformers import AutoModel
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_sentence_transformer, load_tokenizer
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, check_pooling, pool
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.sentence_evaluation.encoder_settings import (
     ENCODER_FILE,
     LIBRARY_FILE,
@@ -110,7 +109,7 @@ class SentenceEncoder:
         # sentences of similar length share a forward pass: batches by the number of characters would be one third padding
         order = sorted(range(len(sentences)), key=lambda row: len(encoded["input_ids"][row]), reverse=True)
         vectors = []
-        with evaluating(self.model):
+        with evaluating(self.model), torch.no_grad():
             for start in range(0, len(order), FORWARD_BATCH):
                 rows = order[start : start + FORWARD_BATCH]
                 batch = {key: [values[row] for row in rows] for key, values in encoded.items()}
@@ -191,15 +190,3 @@ def longest_input(model: nn.Module, tokenizer: Any) -> int:
     offset = 0 if padding_index is None else int(padding_index) + 1
     limit = getattr(model.config, "max_position_embeddings", None)
     return int(tokenizer.model_max_length if limit is None else min(limit - offset, tokenizer.model_max_length))
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Switches off dropout and gradients, and restores the training mode afterwards."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)

@@ -46,18 +46,14 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
     for start in range(0, len(ordered), batch_size):
         batch = ordered[start : start + batch_size]
         vectors = torch.as_tensor(encode(batch)).detach()
-        wanted = batches[0].shape[1] if batches else "D"
-        if vectors.ndim != 2 or len(vectors) != len(batch) or wanted not in ("D", vectors.shape[1]):
-            raise ShapeError(
-                f"the encoder returned {list(vectors.shape)} for {len(batch)} sentences, not [{len(batch)}, {wanted}]."
-            )
+        count, wanted = len(batch), batches[0].shape[1] if batches else "D"
+        if vectors.ndim != 2 or len(vectors) != count or wanted not in ("D", vectors.shape[1]):
+            raise ShapeError(f"the encoder returned {list(vectors.shape)} for {count} sentences, not [{count}, {wanted}].")
         vectors = vectors.to("cpu", torch.promote_types(vectors.dtype, torch.float32))
         finite = vectors.isfinite().all(dim=1)
         if not finite.all():
             sentence = batch[int(finite.logical_not().nonzero()[0])]
-            raise ConfigError(
-                f"the encoder returned NaN or infinity for the sentence {sentence!r}; its weights may have diverged."
-            )
+            raise ConfigError(f"the encoder returned NaN or infinity for {sentence!r}; its weights may have diverged.")
         batches.append(vectors)
     return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)
 

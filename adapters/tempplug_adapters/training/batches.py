@@ -86,9 +86,7 @@ class BatchOrder(Sampler[Draw]):
     ) -> None:
         size = items if batch_size is None else batch_size
         if items < 2 * world:
-            raise ConfigError(
-                f"{items} items are too few for {world} process(es), each of which needs two: the others are negatives."
-            )
+            raise ConfigError(f"{items} items are too few for {world} process(es): each needs two, to contrast them.")
         if drop_last and size > items:
             raise ConfigError(
                 f"the batch size of {size} must be at most {items}, the number of items: only whole batches are trained on "

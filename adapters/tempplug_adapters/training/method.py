@@ -7,7 +7,7 @@ parameters. This module must not depend on the Trainer, the command line or any 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tempplug.negatives.base import joined_spec
 from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.optimizer import Treatment
@@ -66,7 +67,7 @@ class Run:
 
     output_dir: Path
     final: bool = True
-    progress: Callable[[float], None] = lambda fraction: None
+    progress: Progress = silent
     training: Mapping[str, Any] = field(default_factory=dict)
     resume_from_checkpoint: str | None = None
 

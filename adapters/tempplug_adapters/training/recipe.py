@@ -42,6 +42,16 @@ _TRAINING = (
 )
 
 
+def integer(help: str = "", at_least: int = 1) -> Number:
+    """Returns a setting that is an integer."""
+    return Number(at_least=at_least, integer=True, help=help)
+
+
+def integer_or_none(help: str, at_least: int = 1) -> Number:
+    """Returns a setting that is an integer, or None."""
+    return Number(at_least=at_least, integer=True, optional=True, help=help)
+
+
 def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
     """Returns options of every strategy relative to a method's fixed temperature, in the proportions of their papers.
 
@@ -64,11 +74,7 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
         "uncertainty": {"base_temperature": temperature},
         "tempnet": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
         # proportions of the paper's example, whose fixed temperature is taken to be 0.1
-        "mm-ts": {
-            "temperature_min": temperature / 2,
-            "temperature_max": 2 * temperature,
-            "amplitude": 0.8 * temperature,
-        },
+        "mm-ts": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature, "amplitude": 0.8 * temperature},
         # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
         "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
         **own,
@@ -113,9 +119,7 @@ class Recipe:
     loss: LossRecipe = LossRecipe()
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the data, may be a fraction; 0: no training")] = 100
-    per_device_train_batch_size: Annotated[
-        int | None, Number(at_least=2, integer=True, optional=True, help="items per step and process; none: all items")
-    ] = 128
+    per_device_train_batch_size: Annotated[int | None, integer_or_none("items per step and process; none: all items", 2)] = 128
     learning_rate: Annotated[float, Number(above=0, help="highest learning rate")] = 0.01
     weight_decay: Annotated[float, Number(at_least=0, help="weight decay, except of temperatures")] = 0.0
     optimizer: Optimizer = "adam"

@@ -20,6 +20,7 @@ from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.length import epochs_of, set_training_length
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.arguments import MethodArguments, training_arguments
@@ -54,7 +55,7 @@ def train(
     training: Mapping[str, Any] | None = None,
     begin: Callable[[dict[str, str | None]], None] = lambda specs: None,
     callbacks: Sequence[TrainerCallback] = (),
-    evaluation_progress: Callable[[float], None] = lambda fraction: None,
+    evaluation_progress: Progress = silent,
 ) -> dict[str, Any]:
     """Trains, evaluates, and writes the encoder and the metrics; resumes from a checkpoint if requested.
 

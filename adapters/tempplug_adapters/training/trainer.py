@@ -31,6 +31,7 @@ from transformers import (
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
 from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.measurements import measure
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.arguments import MethodArguments
@@ -246,11 +247,8 @@ class MethodTrainer(Trainer):
         # the random state is the same in an uninterrupted and in a resumed training
         set_seed(seed_of(self.recipe.seed, "evaluation", self.state.global_step) % 2**32)
         if self.is_world_process_zero() or self.method.evaluated_by_all:
-            modes = [(each, each.training) for each in module.modules()]
-            module.eval()
-            found = [self._measured(module, final)]
-            for each, mode in modes:
-                each.training = mode
+            with evaluating(module):
+                found = [self._measured(module, final)]
         if self.args.world_size > 1:
             distributed.broadcast_object_list(found)
         if isinstance(found[0], TempplugError):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from copy import deepcopy
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
+from tempplug import Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
-from tempplug.types import EngineName, ObjectiveName
+from tempplug.types import LayoutName, ObjectiveName
 from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.vision.ring_buffer import RingBuffer
-from tempplug_adapters.vision.step_module import StepModule, heads_of, project, without_uncertainty
+from tempplug_adapters.vision.step_module import LossOptions, WithSoftmax, heads_of, project
 
 
 class MomentumEncoder(nn.Module):
@@ -60,7 +60,7 @@ class MomentumEncoder(nn.Module):
         return f"momentum={self.momentum}"
 
 
-class MoCo(StepModule):
+class MoCo(WithSoftmax):
     """InfoNCE of each anchor against its own key and a queue of past ones, with any temperature strategy.
 
     A training step updates the momentum encoder, embeds each view by itself, computes the loss and then enqueues the keys of
@@ -74,13 +74,11 @@ class MoCo(StepModule):
             ``loss_fn.record`` is that of the last.
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
-        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
         embedding_dimension: D.
         queue_size: K, at least 1, not necessarily a multiple of the batch size.
         momentum: of the momentum encoder, in [0, 1].
         symmetric: average with the direction from view_b to the keys of view_a (lightly, AMCL); the queue grows no faster.
-        gather: see above.
-        engine: as in `tempplug.ContrastiveLoss`.
+        **options: of `LossOptions`; for ``gather`` see above.
 
     Attributes:
         momentum_encoder: the copies.
@@ -100,7 +98,8 @@ class MoCo(StepModule):
     (torch.Size([]), tensor(8))
     """
 
-    loss_fn: ContrastiveLoss
+    layout: ClassVar[LayoutName] = "queue"
+    title = "MoCo"
 
     def __init__(
         self,
@@ -109,18 +108,14 @@ class MoCo(StepModule):
         strategy: str | Strategy = "fixed",
         objective: ObjectiveName | Objective = "infonce",
         *,
-        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         embedding_dimension: int = 128,
         queue_size: int = 65536,
         momentum: float = 0.999,
         symmetric: bool = False,
-        gather: bool = False,
-        engine: EngineName = "auto",
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(backbone, projection_head)
-        loss_fn = ContrastiveLoss(strategy, objective, "queue", negatives=negatives, gather=gather, engine=engine)
-        refuse_missing(loss_fn.terms, (), "MoCo, whose queue holds embeddings alone,")
-        self.loss_fn = without_uncertainty("MoCo", loss_fn)
+        super().__init__(backbone, projection_head, strategy, objective, **options)
+        refuse_missing(self.loss_fn.terms, (), "MoCo, whose queue holds embeddings alone,")
         self.symmetric = symmetric
         self.momentum_encoder = MomentumEncoder(backbone, projection_head, momentum)
         self.queues = nn.ModuleList(RingBuffer(queue_size, embedding_dimension) for _ in heads_of(projection_head))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import ClassVar, Unpack
 
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
+from tempplug import Objective, Strategy
 from tempplug.embeddings import unit_rows
-from tempplug.types import EngineName, ObjectiveName
+from tempplug.types import LayoutName, ObjectiveName
 from tempplug_adapters.vision.ring_buffer import RingBuffer
-from tempplug_adapters.vision.step_module import StepModule, heads_of, predict, without_uncertainty
+from tempplug_adapters.vision.step_module import LossOptions, WithSoftmax, heads_of, predict
 
 
-class NNCLR(StepModule):
+class NNCLR(WithSoftmax):
     """InfoNCE of the neighbours of one view against the predictions of the other, averaged over both directions.
 
     The candidates of an anchor are the predictions of all images of the other view (no same-side ones, which lightly adds).
@@ -28,11 +28,9 @@ class NNCLR(StepModule):
         prediction_head: embeddings to predictions of the same dimension, one for each projection head.
         strategy: spec string or instance, not ``uncertainty``.
         objective: spec string or instance.
-        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
         embedding_dimension: D.
         queue_size: K of the support set, at least 1, not necessarily a multiple of the batch size.
-        gather: candidates of all processes. With a process group, the embeddings of all processes are enqueued either way.
-        engine: as in `tempplug.ContrastiveLoss`.
+        **options: of `LossOptions`. With a process group, the embeddings of all processes are enqueued also without ``gather``.
 
     Attributes:
         prediction_head: as given.
@@ -45,7 +43,8 @@ class NNCLR(StepModule):
     Source: Dwibedi et al. 2021, section 3.
     """
 
-    loss_fn: ContrastiveLoss
+    layout: ClassVar[LayoutName] = "cross-view"
+    title = "NNCLR"
 
     def __init__(
         self,
@@ -55,15 +54,11 @@ class NNCLR(StepModule):
         strategy: str | Strategy = "fixed",
         objective: ObjectiveName | Objective = "infonce",
         *,
-        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         embedding_dimension: int = 256,
         queue_size: int = 98304,
-        gather: bool = False,
-        engine: EngineName = "auto",
+        **options: Unpack[LossOptions],
     ) -> None:
-        super().__init__(backbone, projection_head, prediction_head)
-        loss_fn = ContrastiveLoss(strategy, objective, "cross-view", negatives=negatives, gather=gather, engine=engine)
-        self.loss_fn = without_uncertainty("NNCLR", loss_fn)
+        super().__init__(backbone, projection_head, strategy, objective, prediction_head=prediction_head, **options)
         self.prediction_head = prediction_head
         self.support_sets = nn.ModuleList(RingBuffer(queue_size, embedding_dimension) for _ in heads_of(projection_head))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Self
 
 from tempplug.options import Choice, Flag, Number, Text, Words
-from tempplug_adapters.training.recipe import HIGHEST_SEED, Recipe
-from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, PROBES, Optional, integer, integer_or_none
+from tempplug_adapters.training.recipe import HIGHEST_SEED, Recipe, integer, integer_or_none
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, PROBES
 
 SCALINGS = ("none", "linear", "linear-above-256", "square-root")
 STEMS = ("cifar", "imagenet")
@@ -39,9 +39,9 @@ class VisionRecipe(Recipe):
         "resnet18"
     )
     stem: Annotated[str | None, Choice(STEMS, optional=True, help="first layers of a ResNet; cifar: small images")] = "cifar"
-    width: Annotated[Optional, integer_or_none("channels of a ResNet's first stage")] = 64
+    width: Annotated[int | None, integer_or_none("channels of a ResNet's first stage")] = 64
     zero_init_residual: Annotated[bool, Flag(help="each block of a ResNet is initially the identity")] = False
-    heads: Annotated[Optional, integer_or_none("projection heads with summed losses; none: 3 with amcl, else 1")] = None
+    heads: Annotated[int | None, integer_or_none("projection heads with summed losses; none: 3 with amcl, else 1")] = None
     embedding_dimension: Annotated[int, integer("width of the embeddings")] = 128
     channels_last: Annotated[bool, Flag(help="memory format of images and weights, often faster")] = True
     sync_batch_norm: Annotated[bool, Flag(help="normalise over the batches of all processes; GPUs only")] = False
@@ -49,14 +49,14 @@ class VisionRecipe(Recipe):
     image_size: Annotated[int, integer("pixels of each side of a view")] = 32
     augmentation: Annotated[str, Text(help="recipe of the views")] = "simclr-cifar"
     load_size: Annotated[
-        Optional,
+        int | None,
         integer_or_none("pixels of each side before cropping; none: unchanged, or 8/7 of a view for images of many sizes"),
     ] = None
-    count: Annotated[Optional, integer_or_none("images to train on, drawn at random; none: all")] = None
+    count: Annotated[int | None, integer_or_none("images to train on, drawn at random; none: all")] = None
     imbalance_ratio: Annotated[
         float | None, Number(at_least=1, optional=True, help="largest over smallest class of a long-tailed part; none: all")
     ] = None
-    largest_class: Annotated[Optional, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
+    largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("images, the same number of each class, left out of it for validation", 0)] = 0
     split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the drawn images")] = 0
 
@@ -66,8 +66,10 @@ class VisionRecipe(Recipe):
     ] = None
     neighbours: Annotated[int, integer("neighbours that vote in knn")] = 200
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of linear-probe")] = "lightly"
-    head_above: Annotated[Optional, integer_or_none("larger classes are head in long-tail; none: thirds of the classes")] = None
-    tail_below: Annotated[Optional, integer_or_none("smaller classes are tail; none: likewise")] = None
+    head_above: Annotated[int | None, integer_or_none("larger classes are head in long-tail; none: thirds of the classes")] = (
+        None
+    )
+    tail_below: Annotated[int | None, integer_or_none("smaller classes are tail; none: likewise")] = None
 
     def changed(self, **changes: Any) -> Self:
         """Returns the recipe with changed settings; backbones other than our ResNets have no settings of a ResNet."""
@@ -87,7 +89,7 @@ class SimCLRRecipe(VisionRecipe):
     """SimCLR's and SupCon's settings, those of the head among them."""
 
     head_layers: Annotated[int, integer("linear layers of a head")] = 2
-    hidden_dimension: Annotated[Optional, integer_or_none("width inside a head; none: that of the representations")] = None
+    hidden_dimension: Annotated[int | None, integer_or_none("width inside a head; none: that of the representations")] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,7 @@ class NNCLRRecipe(VisionRecipe):
     """NNCLR's settings, that of the support set among them."""
 
     hidden_dimension: Annotated[
-        Optional, integer_or_none("width in a projection head, half a prediction head's; none: 2048")
+        int | None, integer_or_none("width in a projection head, half a prediction head's; none: 2048")
     ] = None
     queue_size: Annotated[int, integer("embeddings of the support set")] = 4096
 
@@ -114,7 +116,7 @@ class SimSiamRecipe(VisionRecipe):
     """SimSiam's settings, those of the projection head among them."""
 
     head_layers: Annotated[int, integer("linear layers of a projection head")] = 2
-    hidden_dimension: Annotated[Optional, integer_or_none("width in a projection head; none: that of the embeddings")] = None
+    hidden_dimension: Annotated[int | None, integer_or_none("width in a projection head; none: that of the embeddings")] = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -63,11 +63,7 @@ def _settings(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _method(
-    name: str,
-    title: str,
-    kind: type[VisionRecipe],
-    layout: LayoutName = "two-view",
-    strategy: str = "any temperature strategy",
+    name: str, title: str, kind: type[VisionRecipe], layout: LayoutName = "two-view", strategy: str = "any temperature strategy"
 ) -> MethodInfo:
     recipes = {}
     for recipe, table in _TABLES[name].items():

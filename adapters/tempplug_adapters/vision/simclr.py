@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.errors import ShapeError
-from tempplug.strategies.uncertainty import Uncertainty
-from tempplug.types import EngineName, LayoutName, ObjectiveName
-from tempplug_adapters.vision.step_module import StepModule, project
+from tempplug.types import LayoutName
+from tempplug_adapters.vision.step_module import WithSoftmax, project
 
 
-class SimCLR(StepModule):
+class SimCLR(WithSoftmax):
     """NT-Xent over both views of a batch, with any temperature strategy.
 
     Both views go through the backbone as one batch, as in the authors' code: half the calls, and batch normalisation sees
     both views at once (lightly makes two passes). Across processes, convert it to `nn.SyncBatchNorm` for the same reason.
 
-    Args:
-        backbone: images to representations [B, F], with attribute ``dimension``.
-        projection_head: representations to embeddings, or an `nn.ModuleList` of several, whose losses are summed.
-        strategy: spec string or instance. ``uncertainty`` (TaU) adds a linear layer from representations to its scalar.
-        objective: spec string or instance.
-        negatives: terms on negatives, as in `tempplug.ContrastiveLoss`.
-        gather: candidates of all processes.
-        engine: as in `tempplug.ContrastiveLoss`.
-
-    Attributes:
-        uncertainty_head: the layer of ``uncertainty``, else None.
-
-    Raises:
-        ConfigError: the backbone has no dimension, or an option is not allowed.
-        UnknownNameError: no such strategy, objective or option.
+    Its arguments and errors are those of `WithSoftmax`. Strategy ``uncertainty`` (TaU) adds a linear layer from representations
+    to its scalar.
 
     Source: Chen et al. 2020. The value is the mean over both directions, as in the paper; the authors' code returns their sum.
 
+    >>> from torch import nn
     >>> backbone = nn.Flatten()
     >>> backbone.dimension = 12
     >>> SimCLR(backbone, nn.Linear(12, 4), "macl")(torch.rand(8, 3, 2, 2), torch.rand(8, 3, 2, 2)).shape
@@ -46,23 +31,8 @@ class SimCLR(StepModule):
     """
 
     layout: ClassVar[LayoutName] = "two-view"
-    loss_fn: ContrastiveLoss
-
-    def __init__(
-        self,
-        backbone: nn.Module,
-        projection_head: nn.Module,
-        strategy: str | Strategy = "fixed",
-        objective: ObjectiveName | Objective = "infonce",
-        *,
-        negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
-        gather: bool = False,
-        engine: EngineName = "auto",
-    ) -> None:
-        super().__init__(backbone, projection_head)
-        self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, negatives=negatives, gather=gather, engine=engine)
-        uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
-        self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
+    title = "SimCLR"
+    uncertain = True
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Returns the loss in nats, [].
@@ -77,9 +47,7 @@ class SimCLR(StepModule):
             ShapeError: the views have different shapes.
         """
         if view_a.shape != view_b.shape:
-            raise ShapeError(
-                f"view_b of shape {list(view_b.shape)} must have view_a's shape {list(view_a.shape)}: both are one batch."
-            )
+            raise ShapeError(f"view_b of shape {list(view_b.shape)} must have view_a's shape {list(view_a.shape)}.")
         representations = self.backbone(torch.cat([view_a, view_b]))
         pairs = [each.chunk(2) for each in project(self.projection_head, representations)]
         uncertainty = None

@@ -5,23 +5,25 @@ It must not depend on augmentations, optimizers or data.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from tempplug import ContrastiveLoss, create_strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError
 from tempplug.record import describe_temperatures
 from tempplug.strategies.amcl import AMCL
 from tempplug.strategies.uncertainty import Uncertainty
+from tempplug.types import EngineName, LayoutName, ObjectiveName
 from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.parameter_groups import spared_by_decay
 
 
 class StepModule(nn.Module):
-    """Base of SimCLR, MoCo, NNCLR, SimSiam and Barlow Twins.
+    """Base of `WithSoftmax` and `WithoutSoftmax`.
 
     Args:
         backbone: images to representations [B, F]; its attribute ``dimension`` is F.
@@ -54,9 +56,7 @@ class StepModule(nn.Module):
         if prediction_head is not None:
             projections, predictions = len(heads_of(projection_head)), len(heads_of(prediction_head))
             if projections != predictions:
-                raise ConfigError(
-                    f"prediction_head has {predictions} heads where projection_head has {projections}: give as many."
-                )
+                raise ConfigError(f"prediction_head has {predictions} heads where projection_head has {projections}.")
 
     def embed(self, images: Tensor) -> list[Tensor]:
         """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""
@@ -69,6 +69,59 @@ class StepModule(nn.Module):
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters without weight decay: those of the parts of this module (timm's convention)."""
         return spared_by_decay(nn.ModuleDict(dict(self.named_children())))
+
+
+class LossOptions(TypedDict, total=False):
+    """Keywords of `tempplug.ContrastiveLoss` that methods pass on: terms on negatives, candidates of all processes, engine."""
+
+    negatives: str | NegativeTerm | Sequence[NegativeTerm] | None
+    gather: bool
+    engine: EngineName
+
+
+class WithSoftmax(StepModule):
+    """Base of the methods with a contrastive loss.
+
+    Args:
+        backbone: as in `StepModule`.
+        projection_head: likewise.
+        strategy: spec string or instance; ``uncertainty`` only where the method has a head for it.
+        objective: spec string or instance.
+        prediction_head: as in `StepModule`.
+        **options: of `LossOptions`.
+
+    Attributes:
+        layout: of the loss.
+        title: of the method, for messages.
+        uncertain: whether strategy ``uncertainty`` (TaU) has a form here.
+        uncertainty_head: the linear layer from representations to its scalar, else None.
+
+    Raises:
+        ConfigError: as in `StepModule`, or an option is not allowed.
+        UnknownNameError: no such strategy, objective or option.
+    """
+
+    layout: ClassVar[LayoutName]
+    title: ClassVar[str]
+    uncertain: ClassVar[bool] = False
+    loss_fn: ContrastiveLoss
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        projection_head: nn.Module,
+        strategy: str | Strategy = "fixed",
+        objective: ObjectiveName | Objective = "infonce",
+        *,
+        prediction_head: nn.Module | None = None,
+        **options: Unpack[LossOptions],
+    ) -> None:
+        super().__init__(backbone, projection_head, prediction_head)
+        self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, **options)
+        uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
+        if uncertain and not self.uncertain:
+            raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {self.title} has not: use SimCLR.")
+        self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
 
 
 class WithoutSoftmax(StepModule):
@@ -144,10 +197,3 @@ def project(projection_head: nn.Module, representations: Tensor) -> list[Tensor]
 def predict(prediction_head: nn.Module, embeddings: list[Tensor]) -> list[Tensor]:
     """Returns the predictions [B, D] of each prediction head from the embeddings of its projection head."""
     return [head(each) for head, each in zip(heads_of(prediction_head), embeddings, strict=True)]
-
-
-def without_uncertainty(method: str, loss_fn: ContrastiveLoss) -> ContrastiveLoss:
-    """Returns the loss; raises `ConfigError` for strategy ``uncertainty``, which only SimCLR supports."""
-    if isinstance(loss_fn.strategy, Uncertainty):
-        raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {method} has not: use it with SimCLR.")
-    return loss_fn

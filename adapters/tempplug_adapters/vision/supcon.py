@@ -28,6 +28,7 @@ class SupCon(SimCLR):
     """
 
     layout: ClassVar[LayoutName] = "labels"
+    title = "SupCon"
 
     def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
         """Returns the loss in nats, [], as SimCLR's; `ConfigError` without ``labels``, [B] classes."""

@@ -203,21 +203,12 @@ class VisionMethod(Method[Any, VisionImages]):
         given = temperature.temperature_strategy
         if issubclass(self.design.module, WithoutSoftmax):
             title = self.design.module.title
-            if temperature.contrastive_objective is not None:
-                raise ConfigError(
-                    f"objective '{temperature.contrastive_objective}' does not apply: {title} has no softmax and so no "
-                    "contrastive objective. Leave it out."
-                )
-            if temperature.contrastive_negatives is not None:
-                raise ConfigError(
-                    f"negatives '{temperature.contrastive_negatives}' do not apply: {title} has no softmax and so no sum over "
-                    "negatives. Leave them out."
-                )
-            if given is None and temperature.temperature_args:
-                raise ConfigError(
-                    f"temperature_args={' '.join(temperature.temperature_args)} are options of no strategy: name it with "
-                    "--temperature-strategy amcl."
-                )
+            objective, negatives = temperature.contrastive_objective, temperature.contrastive_negatives
+            for value, said in ((objective, "objective '{}' does"), (negatives, "negatives '{}' do")):
+                if value is not None:
+                    raise ConfigError(f"{said.format(value)} not apply: {title} has no softmax. Leave that out.")
+            if given is None and (words := " ".join(temperature.temperature_args)):
+                raise ConfigError(f"temperature_args={words} are options of no strategy: add --temperature-strategy amcl.")
             if given is None:
                 return None
             return super().create_loss(recipe, data, temperature).strategy

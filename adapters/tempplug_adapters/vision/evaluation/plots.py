@@ -90,9 +90,7 @@ def draw_embedding_plot(
     points, labels = points.detach().cpu(), labels.cpu()
     present = torch.unique(labels).tolist()
     if len(present) > MOST_CLASSES:
-        raise ConfigError(
-            f"labels of {len(present)} classes cannot be told apart in a plot: pass those of {MOST_CLASSES} at most."
-        )
+        raise ConfigError(f"labels of {len(present)} classes cannot be told apart in a plot: pass at most {MOST_CLASSES}.")
     columns = 1 + (len(present) - 1) // 20
     figure, panel = new_figure(6.4 + 1.8 * columns, 6.4)
     size = max(6.0, min(28.0, 40000 / len(points)))

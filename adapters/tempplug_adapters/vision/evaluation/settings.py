@@ -9,24 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from tempplug.options import Choice, Number, Text, check_fields
-from tempplug_adapters.training.recipe import HIGHEST_SEED
+from tempplug_adapters.training.recipe import HIGHEST_SEED, integer, integer_or_none
 
 EVALUATIONS = ("knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report")
 """Names of the evaluations."""
 SCHEDULES = ("cosine", "constant")
 PLOT_METHODS = ("tsne", "pca")
-
-Optional = int | None
-
-
-def integer(help: str = "", at_least: int = 1) -> Number:
-    """Returns a setting that is an integer."""
-    return Number(at_least=at_least, integer=True, help=help)
-
-
-def integer_or_none(help: str) -> Number:
-    """Returns a setting that is an integer of at least 1, or None."""
-    return Number(at_least=1, integer=True, optional=True, help=help)
 
 
 @dataclass(frozen=True)
@@ -80,14 +68,14 @@ class EvaluationSettings:
     imbalance_ratio: Annotated[
         float | None, Number(at_least=1, optional=True, help="largest over smallest class of the long-tailed bank; none: all")
     ] = 100.0
-    largest_class: Annotated[Optional, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
+    largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("training images, the same number of each class, left out of it for validation", 0)] = 0
-    head_above: Annotated[Optional, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
-    tail_below: Annotated[Optional, integer_or_none("smaller classes of it are tail; none: likewise")] = None
+    head_above: Annotated[int | None, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
+    tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: likewise")] = None
     split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the draw of images")] = 0
-    image_size: Annotated[Optional, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
+    image_size: Annotated[int | None, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
     views: Annotated[str, Text(help="augmentation that makes two views of each test image")] = "simclr-cifar"
-    view_images: Annotated[Optional, integer_or_none("most test images that views are made of; none: all")] = None
+    view_images: Annotated[int | None, integer_or_none("most test images that views are made of; none: all")] = None
     plot_method: Annotated[str, Choice(PLOT_METHODS, help="projection of representations to two dimensions")] = "tsne"
     batch_size: Annotated[int, integer("images per forward pass")] = 256
     seed: Annotated[
