@@ -26,7 +26,6 @@ from sentence_transformer_toys import (
     weights,
 )
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer import losses as library
 from torch import nn
 
 import tempplug
@@ -38,6 +37,7 @@ from tempplug_adapters.sentence_transformers import (
     TemperatureRankingLoss,
     TemperatureSentenceTransformerTrainer,
 )
+from tempplug_adapters.sentence_transformers.library import losses as library
 
 pytestmark = pytest.mark.usefixtures("little_garbage")
 
