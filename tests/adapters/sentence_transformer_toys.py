@@ -34,6 +34,8 @@ def tiny(folder: Path, *, dropout: bool = False) -> SentenceTransformer:
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
+            if hasattr(module, "dropout_prob"):  # attention of transformers 4
+                module.dropout_prob = 0.0
     return model
 
 

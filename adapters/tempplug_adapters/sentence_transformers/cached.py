@@ -20,7 +20,7 @@ from tempplug_adapters.sentence_transformers.library import CachedLossMixin, has
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
 
-class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
+class CachedTemperatureRankingLoss(TemperatureRankingLoss, CachedLossMixin):
     """`TemperatureRankingLoss` with memory bounded by ``mini_batch_size``, at the cost of a second forward pass.
 
     Statistics of a strategy (MACL's mean similarity) and terms on negatives see the whole batch, not a mini-batch.

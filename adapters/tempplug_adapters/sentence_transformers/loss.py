@@ -14,7 +14,7 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 import tempplug
-from tempplug import CrossView, NegativeTerm, Objective, Strategy
+from tempplug import CrossView, Hardness, NegativeTerm, Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.negatives.base import joined_spec
 from tempplug.scores import refuse_cosines_only
@@ -66,8 +66,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         guide: a SentenceTransformer for the term ``guide``, which embeds the same texts and is not trained.
         scale: 1 / temperature of ``fixed``, as in the library; not together with a strategy.
         similarity_fct: the library's ``cos_sim``, or any function of it such as ``dot_score``, in whose units temperatures and
-            margins then are. Strategies and terms that are defined for cosines refuse it, as do directions within a column, and
-            ``gather_across_devices``.
+            margins then are. Strategies and terms that are defined for cosines refuse it, as do directions within a column,
+            ``gather_across_devices``, and hardness other than that of all negatives.
         gather_across_devices: whether to use the candidates of all processes.
         directions: as in the library: ``query_to_doc`` and any of ``query_to_query``, ``doc_to_query`` and ``doc_to_doc``.
         partition_mode: as in the library: ``joint``, or ``per_direction`` for the mean of separate softmaxes.
@@ -146,10 +146,13 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         offered, where = ({"keys"}, " without guide=") if guide is None else ({"keys", "guide"}, "")
         refuse_missing(terms, offered | NAMED, f"{type(self).__name__}{where}")
         if similarity_fct is not cos_sim:
+            given = f"similarity_fct={function_name(similarity_fct)} gives scores"
+            if any(isinstance(term, Hardness) and term.of != "all" for term in terms):
+                raise ConfigError(f"{given}, which are of no row: hardness is that of all_negatives, or of='all'.")
             try:
                 refuse_cosines_only(self.contrastive_loss)
             except ConfigError as error:
-                raise ConfigError(f"similarity_fct={function_name(similarity_fct)} gives scores: {error}") from error
+                raise ConfigError(f"{given}: {error}") from error
         # No submodule: the guide is neither trained nor saved.
         self._guide = None if guide is None else Guide(guide, model)
         self._of_rows: dict[str, Any] = {}
@@ -191,6 +194,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
     def _read(self, features: list[dict[str, Tensor]], named: Mapping[str, Tensor | None]) -> dict[str, Any]:
         """Returns what the loss reads of a batch beside the embeddings, by the name of the argument."""
+        self._refuse_alone()
         found = require_named(named, self.columns)
         of_rows = frozenset().union(*(each.takes for each in self.contrastive_loss.terms))
         arguments = {name: as_argument(name, each, len(features) - 2, name in of_rows) for name, each in found.items()}
@@ -227,10 +231,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if len(embeddings) < 2:
             raise ShapeError(f"embeddings of {len(embeddings)} column must be of two or more: anchors, positives, negatives.")
         anchors, positives, *negatives = embeddings
+        self._refuse_alone()
         training = bool(self.model.training)
-        if training and torch.is_grad_enabled() and not self._in_charge:
-            self._refuse_alone()
-            announce_once(self.contrastive_loss)
         watcher = self._in_charge if isinstance(self._in_charge, TemperatureCallback) else None
         if watcher is not None and not training:
             # a log after this evaluation still describes the last training batch
@@ -256,6 +258,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         return self.contrastive_loss.from_scores(self.similarity_fct(anchors, candidates), **flat)
 
     def _refuse_alone(self) -> None:
+        """Raises ConfigError in a training that nobody manages, if the loss needs that; announces other losses."""
+        if self._in_charge or not (self.model.training and torch.is_grad_enabled()):
+            return
         strategy, objective = self.contrastive_loss.strategy, self.contrastive_loss.objective
         does = [
             ("learns", bool(trainable(strategy))),
@@ -274,6 +279,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
                 "tempplug_adapters.sentence_transformers; in your own loop call loss.take_charge()."
             )
+        announce_once(self.contrastive_loss)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Returns the settings for the model card, with full spec strings."""

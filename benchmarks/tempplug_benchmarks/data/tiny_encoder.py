@@ -21,7 +21,8 @@ def bert_tokenizer(folder: Path, tokens: Sequence[str]) -> BertTokenizer:
         tokens: special ones, then lower-case words.
     """
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    return BertTokenizer.from_pretrained(folder)
+    tokenizer: BertTokenizer = BertTokenizer.from_pretrained(folder)
+    return tokenizer
 
 
 def write_tiny_encoder(
