@@ -64,7 +64,7 @@ WRONG = {
     'Hardness(strength="5")': 'Argument "strength" to "Hardness" has incompatible type',
     'LogQ(size="9")': 'Argument "size" to "LogQ" has incompatible type',
     "AMCL()": 'Missing positional argument "dimension" in call to "AMCL"',
-    "loss_fn(view, view, labels=3)": 'Argument "labels" has incompatible type "int"',
+    "loss_fn(view, view, labels=3)": 'Argument "labels" to "__call__" of "ContrastiveLoss" has incompatible type "int"',
     "loss_fn(view, 0.5)": "Argument 2 ",
 }
 
