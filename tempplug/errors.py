@@ -67,10 +67,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def install_command(extra: str, distribution: str = "tempplug") -> str:
-    """Returns the command that installs an extra; of this library also the one for those who have its source.
+    """Returns the command that installs an extra; of this library that for its own folder, because no index has it.
 
     >>> install_command("graph")
-    "pip install 'tempplug[graph]' (in a clone: pip install -e '.[graph]')"
+    "pip install -e '.[graph]' in the folder of tempplug"
     """
-    clone = f" (in a clone: pip install -e '.[{extra}]')" if distribution == "tempplug" else ""
-    return f"pip install '{distribution}[{extra}]'{clone}"
+    if distribution == "tempplug":
+        return f"pip install -e '.[{extra}]' in the folder of tempplug"
+    return f"pip install '{distribution}[{extra}]'"

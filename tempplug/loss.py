@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Never, cast, get_args
+from typing import TYPE_CHECKING, Any, Never, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,13 @@ from tempplug.types import EngineName, LayoutName, ObjectiveName, Reduction, Ste
 from tempplug.unchanged import Unchanged
 from tempplug.unlearned import Unlearned
 from tempplug.views import split_heads
+
+if TYPE_CHECKING:
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
+
+    def _with_signature_of(function: _Function) -> Callable[[Callable[..., Any]], _Function]:
+        """`nn.Module` declares a call of anything that returns anything; a loss takes embeddings and returns a tensor."""
+
 
 Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
@@ -184,8 +191,10 @@ class ContrastiveLoss(nn.Module):
         return self._loss(view_a, view_b, given)
 
     if TYPE_CHECKING:
-        # `nn.Module` promises Any; a loss is a tensor.
-        __call__ = forward
+
+        @_with_signature_of(forward)
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Calls `forward`."""
 
     def from_scores(
         self,

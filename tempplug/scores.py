@@ -38,7 +38,10 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
         NonFiniteError: scores hold NaN or infinite values (on CPU).
     """
     refuse_fake(scores, *given.values())
-    _refuse(loss_fn, given)
+    for name in ("queue", "hard_negatives", "hard_negative_mask"):
+        if name in given:
+            raise ConfigError(f"{name}= is no argument of from_scores: scores of hard negatives are the columns from N on.")
+    refuse_cosines_only(loss_fn)
     if scores.ndim != 2 or 0 in scores.shape:
         raise ShapeError(f"scores of shape {list(scores.shape)} must be [N, M], one row an anchor, neither number 0.")
     (size, columns), device, masks = scores.shape, scores.device, loss_fn.layout.name == "masks"
@@ -75,12 +78,9 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
     )
 
 
-def _refuse(loss_fn: ContrastiveLoss, given: dict[str, Any]) -> None:
-    """Raises where a part of the loss, or an argument, has no meaning for scores."""
+def refuse_cosines_only(loss_fn: ContrastiveLoss) -> None:
+    """Raises ConfigError where a part of the loss has no meaning for scores in place of cosines."""
     layout = loss_fn.layout
-    for name in ("queue", "hard_negatives", "hard_negative_mask"):
-        if name in given:
-            raise ConfigError(f"{name}= is no argument of from_scores: scores of hard negatives are the columns from N on.")
     if loss_fn.gather:
         raise ConfigError("gather=True has no meaning for from_scores: other processes have no scores of this one's rows.")
     if loss_fn.engine in ("tiled", "triton"):

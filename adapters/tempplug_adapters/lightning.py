@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 import tempplug
-from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
@@ -34,7 +34,7 @@ else:
         loaded = [name for name in _SPELLINGS if name in sys.modules]
         installed = [name for name in _SPELLINGS if loaded or find_spec(name.partition(".")[0])]
         if not installed:
-            raise MissingDependencyError("Lightning is not installed: pip install 'tempplug[lightning]'.")
+            raise MissingDependencyError(f"Lightning is not installed: {install_command('lightning')}.")
         return tuple(importlib.import_module(name).Callback for name in loaded or installed[:1])
 
     # both are a base where both are imported: each Trainer takes callbacks of its own package alone

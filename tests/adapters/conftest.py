@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, BertTokenizer
+from transformers import BertConfig, BertModel
 
 from tempplug_adapters.sentence_evaluation.sts_data import TASKS
+from tempplug_benchmarks.data.tiny_encoder import bert_tokenizer
 
 WORDS = ["a", "the", "man", "woman", "dog", "horse", "plays", "runs", "sleeps", "guitar", "piano", "park", "red", "green", "in"]
 
@@ -21,7 +22,7 @@ def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random BERT of two layers, width 16 and 40 positions, in the plain transformers layout."""
     folder = tmp_path_factory.mktemp("tiny-bert")
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
-    BertTokenizer(vocab={token: place for place, token in enumerate(tokens)}).save_pretrained(folder)
+    bert_tokenizer(folder, tokens).save_pretrained(folder)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

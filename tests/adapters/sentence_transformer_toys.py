@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from torch import Tensor, nn
 
 from tempplug_adapters.sentence_transformers import (
@@ -19,6 +18,7 @@ from tempplug_adapters.sentence_transformers import (
     TemperatureRankingLoss,
     TemperatureSentenceTransformerTrainer,
 )
+from tempplug_adapters.sentence_transformers.library import modules
 
 # of the tiny BERT's vocabulary
 WORDS = ("man", "woman", "dog", "horse", "plays", "runs", "sleeps", "guitar", "piano", "park", "red", "green")
@@ -27,12 +27,15 @@ COLUMNS = ("anchor", "positive", "negative", "another_negative")
 
 def tiny(folder: Path, *, dropout: bool = False) -> SentenceTransformer:
     """Returns the tiny BERT with mean pooling, on CPU."""
-    transformer = Transformer(str(folder))
-    model = SentenceTransformer(modules=[transformer, Pooling(transformer.get_embedding_dimension())], device="cpu")
+    transformer = modules.Transformer(str(folder))
+    pooling = modules.Pooling(transformer.auto_model.config.hidden_size)
+    model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
     if not dropout:
         for module in model.modules():
             if isinstance(module, nn.Dropout):
                 module.p = 0.0
+            if hasattr(module, "dropout_prob"):  # attention of transformers 4
+                module.dropout_prob = 0.0
     return model
 
 
@@ -45,7 +48,13 @@ def sentences(items: int, seed: int = 0, columns: int = 3) -> dict[str, list[str
 
 def features(model: SentenceTransformer, items: int = 12, columns: int = 3) -> list[dict[str, Tensor]]:
     """Returns a batch as a Trainer hands it to a loss."""
-    return [model.preprocess(column) for column in sentences(items, columns=columns).values()]
+    return [read(model, column) for column in sentences(items, columns=columns).values()]
+
+
+def read(model: SentenceTransformer, texts: list[str]) -> dict[str, Tensor]:
+    """Returns the features of a column; before 5.4 the method has another name."""
+    features: dict[str, Tensor] = (getattr(model, "preprocess", None) or model.tokenize)(texts)
+    return features
 
 
 def gradients(module: nn.Module) -> dict[str, Tensor]:

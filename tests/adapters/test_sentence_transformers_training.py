@@ -26,7 +26,6 @@ from sentence_transformer_toys import (
     weights,
 )
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer import losses as library
 from torch import nn
 
 import tempplug
@@ -38,6 +37,7 @@ from tempplug_adapters.sentence_transformers import (
     TemperatureRankingLoss,
     TemperatureSentenceTransformerTrainer,
 )
+from tempplug_adapters.sentence_transformers.library import losses as library
 
 pytestmark = pytest.mark.usefixtures("little_garbage")
 
@@ -254,8 +254,9 @@ def test_the_model_card_has_strategy_objective_and_citation(tiny_bert: Path, tmp
     make(tmp_path, model, TemperatureRankingLoss(model, "macl:alpha=2", "dcl"), max_steps=1).train()
     model.save(str(tmp_path / "saved"))
     card = (tmp_path / "saved" / "README.md").read_text()
-    for words in ('"strategy": "macl:base_temperature=0.05,alpha=2', '"objective": "dcl"', "@misc{tempplug-macl,", "Oord"):
+    for words in ('"strategy": "macl:base_temperature=0.05,alpha=2', '"objective": "dcl"', "@misc{tempplug-macl,"):
         assert words in card
+    assert library.MultipleNegativesRankingLoss(model).citation.splitlines()[1] in card
     assert "loss:TemperatureRankingLoss" in card
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -62,17 +64,29 @@ WRONG = {
     'Hardness(strength="5")': 'Argument "strength" to "Hardness" has incompatible type',
     'LogQ(size="9")': 'Argument "size" to "LogQ" has incompatible type',
     "AMCL()": 'Missing positional argument "dimension" in call to "AMCL"',
-    "loss_fn(view, view, labels=3)": 'Argument "labels" has incompatible type "int"',
+    "loss_fn(view, view, labels=3)": 'Argument "labels" to "__call__" of "ContrastiveLoss" has incompatible type "int"',
     "loss_fn(view, 0.5)": "Argument 2 ",
 }
+
+
+PROGRAM = RIGHT + "\n".join(WRONG) + "\n"
+FIRST = RIGHT.count("\n") + 1
 
 
 @pytest.mark.slow
 def test_a_type_checker_accepts_right_words_and_refuses_wrong_ones(python: Python, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
-    program.write_text(RIGHT + "\n".join(WRONG) + "\n")
-    first = RIGHT.count("\n") + 1
+    program.write_text(PROGRAM)
     found = [line for line in python("-m", "mypy", "--strict", program, status=1).splitlines() if ": error: " in line]
     assert len(found) == len(WRONG), "\n".join(found)
-    for line, (number, message) in zip(found, enumerate(WRONG.values(), start=first), strict=True):
+    for line, (number, message) in zip(found, enumerate(WRONG.values(), start=FIRST), strict=True):
         assert f"program.py:{number}: error: {message}" in line
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("basedpyright") is None, reason="pip install basedpyright, as .ci/versions does")
+def test_pyright_refuses_the_same_lines(python: Python, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    said = python("-m", "basedpyright", "--level", "error", "--outputjson", tmp_path / "program.py", status=1)
+    lines = {each["range"]["start"]["line"] + 1 for each in json.loads(said)["generalDiagnostics"]}
+    assert lines == set(range(FIRST, FIRST + len(WRONG)))

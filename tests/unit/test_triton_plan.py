@@ -128,7 +128,7 @@ def test_blocks_and_maps_without_a_kernel_are_refused(block: Block, logit_map: L
 @pytest.mark.parametrize(
     ("installed", "interpreted", "memory", "reason"),
     [
-        (False, True, 227, "pip install 'tempplug[triton]'"),
+        (False, True, 227, "pip install -e '.[triton]'"),
         (True, False, 227, "'cpu'"),
         (True, True, 64, "99 KiB"),
         (True, True, 227, "None"),

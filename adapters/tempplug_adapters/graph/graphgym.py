@@ -33,7 +33,7 @@ from torch_geometric.graphgym.models.gnn import GNN
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import register_config, register_loss, register_metric, register_network
 
-from tempplug.errors import MissingDependencyError
+from tempplug.errors import MissingDependencyError, install_command
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.graph.user_modules import corrupted
@@ -183,7 +183,7 @@ def _metric(column: int) -> Any:
 
 
 if cfg is None:
-    raise MissingDependencyError("GraphGym needs yacs, which is not installed: pip install 'tempplug[graphgym]'.")
+    raise MissingDependencyError(f"GraphGym needs yacs, which is not installed: {install_command('graphgym')}.")
 register_config(NAME, add_settings)
 add_settings(cfg)  # GraphGym sets its defaults when it is imported
 register_network(NAME, ContrastiveGNN)

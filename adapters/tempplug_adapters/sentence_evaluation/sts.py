@@ -20,7 +20,7 @@ from scipy.stats import rankdata, spearmanr
 from torch import Tensor
 from torch.nn import functional
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, install_command
 from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, check_tasks, encode_distinct
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
 
@@ -42,10 +42,10 @@ class InstalledMteb:
             package: Any = importlib.import_module("mteb")
         except ModuleNotFoundError as error:
             fault = "is not installed" if error.name == "mteb" else f"lacks {error.name}"
-            raise ConfigError(f"backend='mteb' needs the package mteb, which {fault}: pip install 'tempplug[mteb]'.") from error
+            raise ConfigError(f"backend='mteb' needs the package mteb, which {fault}: {install_command('mteb')}.") from error
         if not hasattr(package, "EncoderProtocol") or not hasattr(package, "get_task"):
             version = getattr(package, "__version__", "of unknown version")
-            raise ConfigError(f"backend='mteb' needs mteb 2, but {version} is installed: pip install 'tempplug[mteb]'.")
+            raise ConfigError(f"backend='mteb' needs mteb 2, but {version} is installed: {install_command('mteb')}.")
         self.package = package
 
     def spearman(self, name: str, pairs: StsPairs, split: str, rows: dict[str, int], vectors: Tensor) -> float:

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers.cached import CachedTemperatureRankingLoss
     from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
+    from tempplug_adapters.sentence_transformers.columns import NamedColumns
     from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
     from tempplug_adapters.sentence_transformers.trainer import TemperatureSentenceTransformerTrainer
 
 _HOMES = {
     "CachedTemperatureRankingLoss": "cached",
+    "NamedColumns": "columns",
     "TemperatureRankingCallback": "callback",
     "TemperatureRankingLoss": "loss",
     "TemperatureSentenceTransformerTrainer": "trainer",
@@ -27,6 +29,7 @@ LIBRARY_TEMPERATURE = 0.05
 __all__ = [
     "LIBRARY_TEMPERATURE",
     "CachedTemperatureRankingLoss",
+    "NamedColumns",
     "TemperatureRankingCallback",
     "TemperatureRankingLoss",
     "TemperatureSentenceTransformerTrainer",

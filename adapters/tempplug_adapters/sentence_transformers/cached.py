@@ -9,17 +9,18 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from sentence_transformers.base.losses.gradcache import CachedLossMixin, has_static_embedding_input
 from torch import Tensor
 
 from tempplug import Objective, Strategy
 from tempplug.errors import ConfigError
 from tempplug.types import ObjectiveName
 from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.sentence_transformers.columns import take_named
+from tempplug_adapters.sentence_transformers.library import CachedLossMixin, has_static_embedding_input
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 
 
-class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
+class CachedTemperatureRankingLoss(TemperatureRankingLoss, CachedLossMixin):
     """`TemperatureRankingLoss` with memory bounded by ``mini_batch_size``, at the cost of a second forward pass.
 
     Statistics of a strategy (MACL's mean similarity) and terms on negatives see the whole batch, not a mini-batch.
@@ -34,7 +35,8 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         options: other options of `TemperatureRankingLoss`.
 
     Raises:
-        ConfigError: as in `TemperatureRankingLoss`; the model starts with a StaticEmbedding, or a size is less than 1.
+        ConfigError: as in `TemperatureRankingLoss`; the model starts with a StaticEmbedding, or a size is less than 1;
+            ``mini_batch_num_tokens`` with sentence-transformers before 5.7.
 
     Source: sentence-transformers 6.2, ``CachedMultipleNegativesRankingLoss``; Gao et al. 2021 (GradCache).
     """
@@ -55,6 +57,8 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
         for name, value in (("mini_batch_size", mini_batch_size), ("mini_batch_num_tokens", mini_batch_num_tokens)):
             if value is not None and value < 1:
                 raise ConfigError(f"{name}={value} must be at least 1.")
+        if mini_batch_num_tokens is not None and not hasattr(CachedLossMixin, "mini_batch_num_tokens"):
+            raise ConfigError("mini_batch_num_tokens needs sentence-transformers 5.7 or newer: pass mini_batch_size.")
         super().__init__(model, strategy, objective, **options)
         self.mini_batch_size = mini_batch_size
         self.mini_batch_num_tokens = mini_batch_num_tokens
@@ -62,8 +66,9 @@ class CachedTemperatureRankingLoss(CachedLossMixin, TemperatureRankingLoss):
 
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
         """Returns the loss of a batch; its backward pass embeds again, and also reaches the parameters of the loss."""
-        features = list(sentence_features)
-        self._of_rows = self._read_texts(features)
+        first, *others = sentence_features
+        features = [dict(first), *others]  # a copy, which the backward pass embeds again without the named columns
+        self._of_rows = self._read(features, {"labels": labels, **take_named(features[0])})
         decorated, totals = self.calculate_loss, []
 
         # `forward_cached` detaches the total, and MatryoshkaLoss replaces `calculate_loss` by a weighted sum of calls. The

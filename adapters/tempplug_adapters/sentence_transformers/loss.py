@@ -6,18 +6,18 @@ calls `take_charge`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 import tempplug
-from tempplug import CrossView, NegativeTerm, Objective, Strategy
+from tempplug import CrossView, Hardness, NegativeTerm, Objective, Strategy
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.negatives.base import joined_spec
+from tempplug.scores import refuse_cosines_only
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
@@ -26,6 +26,8 @@ from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
+from tempplug_adapters.sentence_transformers.columns import NAMED, as_argument, require_named, take_named
+from tempplug_adapters.sentence_transformers.library import MultipleNegativesRankingLoss, dimension_of
 from tempplug_adapters.sentence_transformers.texts import Guide, text_keys, token_rows
 from tempplug_adapters.training.recipe import around
 
@@ -47,6 +49,12 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     `TemperatureRankingCallback` in any other Trainer of the library: they exempt τ from weight decay, clip, save, restore and
     synchronise it, and update schedules, which the library does not do.
 
+    What a strategy, an objective or a term reads of each row beside the texts comes from the data set's column of that name:
+    ``labels`` (or the library's label column), ``index``, ``uncertainty``, ``groups``, ``candidate_log_q``. A column holds one
+    number a row; for terms on negatives it may also hold a list, of the positive and each negative, and ``uncertainty`` that
+    of anchor and positive. The Trainer passes them on; with the callback, `NamedColumns` does. ``dimension`` of a strategy is
+    the model's, if not given.
+
     Args:
         model: a SentenceTransformer.
         strategy: spec string or instance. Options missing in a spec string are set around 0.05, from the library's default
@@ -54,10 +62,12 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             without ``period`` gets a fifth of the run's epochs when training starts.
         objective: spec string or instance.
         negatives: terms on negatives, as in `tempplug.ContrastiveLoss`. ``same-key`` leaves out the texts that equal the
-            positive of the anchor; ``guide`` needs ``guide``. Terms that read other arguments are refused.
+            positive of the anchor; ``guide`` needs ``guide``; ``within-group`` and ``log-q`` read columns of the data set.
         guide: a SentenceTransformer for the term ``guide``, which embeds the same texts and is not trained.
         scale: 1 / temperature of ``fixed``, as in the library; not together with a strategy.
-        similarity_fct: only the library's ``cos_sim``.
+        similarity_fct: the library's ``cos_sim``, or any function of it such as ``dot_score``, in whose units temperatures and
+            margins then are. Strategies and terms that are defined for cosines refuse it, as do directions within a column,
+            ``gather_across_devices``, and hardness other than that of all negatives.
         gather_across_devices: whether to use the candidates of all processes.
         directions: as in the library: ``query_to_doc`` and any of ``query_to_query``, ``doc_to_query`` and ``doc_to_doc``.
         partition_mode: as in the library: ``joint``, or ``per_direction`` for the mean of separate softmaxes.
@@ -71,8 +81,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
     Raises:
         UnknownNameError: the strategy, the objective, a term or an option is unknown.
-        ConfigError: an option is not allowed; ``scale`` is given with a strategy; a term reads what a batch of texts does not
-            have; in training, no Trainer manages a loss that learns, counts or follows a schedule.
+        ConfigError: an option is not allowed; ``scale`` is given with a strategy; ``similarity_fct`` does not go with another
+            part; a column that the loss reads is missing; in training, no Trainer manages a loss that learns, counts or follows
+            a schedule.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
@@ -96,7 +107,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     ) -> None:
         # the constructor of the library's class would set an unused scale and repeat the checks below
         nn.Module.__init__(self)
-        _refuse("similarity_fct", similarity_fct, similarity_fct is not cos_sim, "must be the library's cos_sim")
+        _refuse("similarity_fct", similarity_fct, not callable(similarity_fct), "must be a function such as cos_sim")
         chosen_directions = [name for name in _BLOCKS if name in directions]
         known = set(directions) <= set(_BLOCKS) and "query_to_doc" in directions
         _refuse("directions", tuple(directions), not known, f"must be query_to_doc and any of {', '.join(list(_BLOCKS)[1:])}")
@@ -123,7 +134,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self.partition_mode = partition_mode
         self.hardness_mode, self.hardness_strength = hardness_mode, hardness_strength
         named = "fixed" if strategy is None else strategy
-        chosen = Fixed(temperature=1 / scale) if scale else in_context(named, around(LIBRARY_TEMPERATURE))
+        chosen = (
+            Fixed(temperature=1 / scale) if scale else in_context(named, around(LIBRARY_TEMPERATURE), **dimension_of(model))
+        )
         layout = CrossView(directions=blocks, softmax=_SOFTMAX[partition_mode])
         self.contrastive_loss = tempplug.ContrastiveLoss(
             chosen, objective, layout, negatives=terms, gather=gather_across_devices, engine=engine
@@ -131,7 +144,15 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         takes = self.contrastive_loss.takes
         _refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")
         offered, where = ({"keys"}, " without guide=") if guide is None else ({"keys", "guide"}, "")
-        refuse_missing(terms, offered, f"{type(self).__name__}{where}")
+        refuse_missing(terms, offered | NAMED, f"{type(self).__name__}{where}")
+        if similarity_fct is not cos_sim:
+            given = f"similarity_fct={function_name(similarity_fct)} gives scores"
+            if any(isinstance(term, Hardness) and term.of != "all" for term in terms):
+                raise ConfigError(f"{given}, which are of no row: hardness is that of all_negatives, or of='all'.")
+            try:
+                refuse_cosines_only(self.contrastive_loss)
+            except ConfigError as error:
+                raise ConfigError(f"{given}: {error}") from error
         # No submodule: the guide is neither trained nor saved.
         self._guide = None if guide is None else Guide(guide, model)
         self._of_rows: dict[str, Any] = {}
@@ -149,15 +170,35 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         """Declares the end of a training; the next one must call `take_charge` again."""
         self._in_charge = False
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The names of the columns of the data set, beside the texts, that the loss reads."""
+        return self.contrastive_loss.takes & NAMED
+
     def forward(self, sentence_features: Iterable[dict[str, Tensor]], labels: Tensor | None = None) -> Tensor:
-        """Returns the mean loss of a batch in nats; arguments as in the library."""
+        """Returns the mean loss of a batch in nats; arguments as in the library.
+
+        Args:
+            sentence_features: of each text column; those of the first may contain the `columns`.
+            labels: [B] the label column, for losses that read ``labels``.
+        """
         features = list(sentence_features)
-        self._of_rows = self._read_texts(features)
+        named = take_named(features[0])
+        self._of_rows = self._read(features, {"labels": labels, **named})
         try:
             loss: Tensor = super().forward(features, labels)  # type: ignore[arg-type]
         finally:
             self._of_rows = {}
+            features[0].update(named)  # MatryoshkaLoss and AdaptiveLayerLoss call again with the same features
         return loss
+
+    def _read(self, features: list[dict[str, Tensor]], named: Mapping[str, Tensor | None]) -> dict[str, Any]:
+        """Returns what the loss reads of a batch beside the embeddings, by the name of the argument."""
+        self._refuse_alone()
+        found = require_named(named, self.columns)
+        of_rows = frozenset().union(*(each.takes for each in self.contrastive_loss.terms))
+        arguments = {name: as_argument(name, each, len(features) - 2, name in of_rows) for name, each in found.items()}
+        return {**self._read_texts(features), **arguments}
 
     def _read_texts(self, features: list[dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
         """Returns what terms on negatives read of the texts of a batch, by the name of the argument and of the embeddings."""
@@ -180,7 +221,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
         Args:
             embeddings: of anchors, positives and any number of negatives, [B, D] each.
-            labels: not used.
+            labels: not used; a loss that reads labels has them from `forward`.
 
         Raises:
             ShapeError: there are no positives, or shapes do not fit.
@@ -190,22 +231,36 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if len(embeddings) < 2:
             raise ShapeError(f"embeddings of {len(embeddings)} column must be of two or more: anchors, positives, negatives.")
         anchors, positives, *negatives = embeddings
+        self._refuse_alone()
         training = bool(self.model.training)
-        if training and torch.is_grad_enabled() and not self._in_charge:
-            self._refuse_alone()
-            announce_once(self.contrastive_loss)
         watcher = self._in_charge if isinstance(self._in_charge, TemperatureCallback) else None
         if watcher is not None and not training:
             # a log after this evaluation still describes the last training batch
             watcher.record()
         if self.contrastive_loss.training != training:
             self.contrastive_loss.train(training)
-        loss = self.contrastive_loss(anchors, **_by_name([positives, *negatives]), **self._of_rows)
+        loss = self._loss_of(anchors, _by_name([positives, *negatives]))
         if watcher is not None and training:
             watcher.observe(anchors, positives)
         return loss
 
+    def _loss_of(self, anchors: Tensor, others: dict[str, Tensor]) -> Tensor:
+        if self.similarity_fct is cos_sim:
+            return self.contrastive_loss(anchors, **others, **self._of_rows)
+        # from_scores has the hard negatives of all rows in one dimension
+        flat: dict[str, Any] = {
+            name: {part: each.flatten(0, 1) if part == "hard_negatives" else each for part, each in value.items()}
+            if isinstance(value, Mapping)
+            else value
+            for name, value in self._of_rows.items()
+        }
+        candidates = torch.cat([each.flatten(0, 1) if name == "hard_negatives" else each for name, each in others.items()])
+        return self.contrastive_loss.from_scores(self.similarity_fct(anchors, candidates), **flat)
+
     def _refuse_alone(self) -> None:
+        """Raises ConfigError in a training that nobody manages, if the loss needs that; announces other losses."""
+        if self._in_charge or not (self.model.training and torch.is_grad_enabled()):
+            return
         strategy, objective = self.contrastive_loss.strategy, self.contrastive_loss.objective
         does = [
             ("learns", bool(trainable(strategy))),
@@ -224,6 +279,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
                 "tempplug_adapters.sentence_transformers; in your own loop call loss.take_charge()."
             )
+        announce_once(self.contrastive_loss)
 
     def get_config_dict(self) -> dict[str, Any]:
         """Returns the settings for the model card, with full spec strings."""
@@ -234,6 +290,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             "directions": self.directions,
             "partition_mode": self.partition_mode,
             **({"negatives": joined_spec(self.contrastive_loss.terms)} if self.contrastive_loss.terms else {}),
+            **({} if self.similarity_fct is cos_sim else {"similarity_fct": function_name(self.similarity_fct)}),
         }
 
     @property
@@ -262,6 +319,11 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         library: str = super().citation
         strategy = self.contrastive_loss.strategy
         return library if isinstance(strategy, Fixed) else f"{bibtex(strategy)}\n{library.strip()}\n"
+
+
+def function_name(function: Any) -> str:
+    """Returns the name of a function, or of the class of a callable."""
+    return getattr(function, "__name__", type(function).__name__)
 
 
 def _by_name(columns: list[Tensor]) -> dict[str, Tensor]:

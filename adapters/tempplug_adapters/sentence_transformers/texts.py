@@ -72,7 +72,8 @@ class Guide:
                 features = dict(guide.tokenizer.pad({"input_ids": some}, return_tensors="pt"))
             else:
                 decode = getattr(self.tokenizer, "batch_decode", None) or self.tokenizer.decode_batch
-                features = guide.preprocess(decode(some, skip_special_tokens=True))
+                read = getattr(guide, "preprocess", None) or guide.tokenize  # before 5.4
+                features = read(decode(some, skip_special_tokens=True))
             moved = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in features.items()}
             found.append(guide(moved)["sentence_embedding"])
         return torch.cat(found)

@@ -16,7 +16,8 @@ from torch import nn
 from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.parameter_groups import own_learning_rates
 from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
-from tempplug_adapters.sentence_transformers.charge import Charge
+from tempplug_adapters.sentence_transformers.charge import Charge, ranking_losses
+from tempplug_adapters.sentence_transformers.columns import NamedColumns, refuse_missing_columns
 
 
 class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTrainer):
@@ -25,15 +26,16 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
     The parameters of the losses are optimised at separate learning rates without weight decay, averaged over processes, clipped
     separately, saved as ``contrastive_loss.pt`` in each checkpoint, and restored on resume and with the best model. Schedules
     get their progress at every step, and a default period from the length of the run. Logs include
-    `TemperatureCallback.measure`.
+    `TemperatureCallback.measure`. Numeric columns that a loss reads, such as ``index``, are passed to it (`NamedColumns`).
 
     Args:
         *args: arguments of the library's Trainer.
         **kwargs: arguments of the library's Trainer.
 
     Raises:
-        ConfigError: the loss contains no `TemperatureRankingLoss`; an optimizer with a scheduler lacks the parameters of the
-            loss; at the start of training, DeepSpeed or FSDP is used with a loss that learns.
+        ConfigError: the loss contains no `TemperatureRankingLoss`; a data set lacks a column that the loss reads; an optimizer
+            with a scheduler lacks the parameters of the loss; at the start of training, DeepSpeed or FSDP is used with a loss
+            that learns.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,6 +44,18 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         self.charge = Charge(self.loss)
         self.add_callback(self.charge)
         self.look_after(self.charge.contrastive_losses)
+        wanted = {name for each in self.charge.losses.values() for name in each.columns}
+        if wanted:
+            self._check_columns()
+            self.data_collator: Any = NamedColumns(self.data_collator, wanted)
+
+    def _check_columns(self) -> None:
+        labels = getattr(self.data_collator, "valid_label_columns", [])
+        for kind, given in (("train_dataset", self.train_dataset), ("eval_dataset", self.eval_dataset)):
+            for name, each in given.items() if isinstance(given, dict) else [("", given)]:
+                loss = self.loss.get(name, nn.Identity()) if isinstance(self.loss, dict) else self.loss
+                read = {column for one in ranking_losses(loss).values() for column in one.columns}
+                refuse_missing_columns(each, read, labels, f"{kind}[{name!r}]" if name else kind)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Returns the names of the parameters with weight decay, without those that the losses exempt."""

@@ -13,6 +13,18 @@ from tempplug_benchmarks.data.sentences import vocabulary
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
+def bert_tokenizer(folder: Path, tokens: Sequence[str]) -> BertTokenizer:
+    """Returns a tokenizer of these tokens, from a file that it writes: constructors differ between transformers 4 and 5.
+
+    Args:
+        folder: gets the file.
+        tokens: special ones, then lower-case words.
+    """
+    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    tokenizer: BertTokenizer = BertTokenizer.from_pretrained(folder)
+    return tokenizer
+
+
 def write_tiny_encoder(
     folder: Path,
     seed: int,
@@ -39,7 +51,7 @@ def write_tiny_encoder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     known = [*SPECIAL, *(words or vocabulary())]
-    tokenizer = BertTokenizer(vocab={word: position for position, word in enumerate(known)}, do_lower_case=True)
+    tokenizer = bert_tokenizer(folder, known)
     tokenizer.model_max_length = 64
     tokenizer.save_pretrained(folder)
     config = BertConfig(

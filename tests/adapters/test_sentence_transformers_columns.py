@@ -1,0 +1,204 @@
+"""Every strategy trains in sentence-transformers, by the columns of the data set that it reads, or is refused before it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from covering import every_pair
+from datasets import Dataset, DatasetDict
+from sentence_transformer_toys import features, make, sentences, through, tiny
+from torch import Tensor
+
+import tempplug
+from tempplug.errors import ConfigError
+from tempplug_adapters.sentence_transformers import (
+    CachedTemperatureRankingLoss,
+    NamedColumns,
+    TemperatureRankingLoss,
+)
+from tempplug_adapters.sentence_transformers.columns import NAMED
+from tempplug_adapters.sentence_transformers.library import losses as library
+
+pytestmark = pytest.mark.usefixtures("little_garbage")
+
+NEEDED = {"head-tail": "class_counts=40/20/4", "mm-ts": "class_counts=40/20/4", "individual": "size=64"}
+COLUMNS: dict[str, list[Any]] = {
+    "labels": [row % 3 for row in range(64)],
+    "index": list(range(64)),
+    "uncertainty": [0.2 + row / 100 for row in range(64)],
+    "groups": [row % 4 for row in range(64)],
+    "candidate_log_q": [-1.0 - row / 64 for row in range(64)],
+}
+
+
+def spec_of(strategy: str) -> str:
+    return f"{strategy}:{NEEDED[strategy]}" if strategy in NEEDED else strategy
+
+
+@pytest.mark.parametrize("strategy", [info.name for info in tempplug.strategies() if info.distribution == "tempplug"])
+def test_every_strategy_trains_by_the_columns_that_it_reads(tiny_bert: Path, tmp_path: Path, strategy: str) -> None:
+    """With a column too few, the Trainer refuses it when it is built."""
+    model = tiny(tiny_bert)
+    loss = TemperatureRankingLoss(model, spec_of(strategy))
+    data = {**sentences(64), **{name: COLUMNS[name] for name in loss.columns}}
+    trainer = make(tmp_path, model, loss, data=Dataset.from_dict(data), max_steps=2)
+    assert trainer.train().global_step == 2
+    assert loss.contrastive_loss.record.temperature_mean.isfinite()
+    for name in loss.columns:
+        with pytest.raises(ConfigError, match=f"reads {name}=, and train_dataset has no column '{name}', but anchor, positive"):
+            make(tmp_path, model, loss, max_steps=2)
+
+
+def rows(columns: int = 3, items: int = 12) -> dict[str, Tensor]:
+    chance = torch.Generator().manual_seed(columns)
+    return {
+        "labels": torch.randint(3, (items,), generator=chance),
+        "index": torch.randperm(64, generator=chance)[:items],
+        "uncertainty": torch.rand(items, generator=chance),
+        "groups": torch.randint(4, (items,), generator=chance),
+        "candidate_log_q": -torch.rand(items, columns - 1, generator=chance),
+    }
+
+
+@pytest.mark.parametrize(
+    ("strategy", "negatives"),
+    [
+        ("head-tail:class_counts=40/20/4", None),
+        ("individual:size=64", None),
+        ("uncertainty", None),
+        ("fixed", "within-group"),
+        ("uncertainty", "log-q+within-group"),
+    ],
+)
+@pytest.mark.parametrize("kind", [TemperatureRankingLoss, CachedTemperatureRankingLoss])
+@pytest.mark.parametrize("columns", [2, 3])
+def test_columns_reach_the_loss(tiny_bert: Path, strategy: str, negatives: str | None, kind: Any, columns: int) -> None:
+    """By the features of the first column; also inside of wrappers, which call the loss again with the same ones."""
+    model = tiny(tiny_bert).double()
+    loss = kind(model, strategy, negatives=negatives, **({"mini_batch_size": 5} if "Cached" in kind.__name__ else {}))
+    loss.take_charge()
+    given = {name: each for name, each in rows(columns).items() if name in loss.columns}
+    batch = features(model, columns=columns)
+    batch[0].update(given)
+    found = loss(batch, None)
+    assert given.keys() <= batch[0].keys()
+    a, b, *others = (model(each)["sentence_embedding"] for each in features(model, columns=columns))
+    if others:
+        extra: dict[str, Any] = {"hard_negatives": torch.stack(others, 1)}
+        if "groups" in given:
+            given["groups"] = {part: given["groups"] for part in ("view_a", "view_b")} | {
+                "hard_negatives": given["groups"][:, None]
+            }
+    else:
+        extra = {}
+    if "candidate_log_q" in given:
+        both = given["candidate_log_q"]
+        given["candidate_log_q"] = {"view_b": both[:, 0], **({"hard_negatives": both[:, 1:]} if others else {})}
+    plain = tempplug.ContrastiveLoss(
+        tempplug.create_strategy(loss.contrastive_loss.strategy.spec()), layout="cross-view", negatives=negatives
+    )
+    assert found.item() == pytest.approx(plain(a, b, **extra, **given).item(), rel=1e-9)
+    found.backward()
+    if kind is TemperatureRankingLoss:
+        for wrapper in (library.MatryoshkaLoss(model, loss, [16, 8]), library.AdaptiveLayerLoss(model, loss)):
+            again = features(model, columns=columns)
+            again[0].update({name: each for name, each in rows(columns).items() if name in loss.columns})
+            assert wrapper(again, None).isfinite()
+
+
+def test_uncertainty_of_both_texts_and_the_librarys_label(tiny_bert: Path) -> None:
+    model = tiny(tiny_bert).double()
+    both = TemperatureRankingLoss(
+        model, "uncertainty", directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction"
+    )
+    a, b = (model(each)["sentence_embedding"] for each in features(model, columns=2))
+    pair = torch.rand(12, 2, generator=torch.Generator().manual_seed(0))
+    batch = features(model, columns=2)
+    batch[0]["uncertainty"] = pair
+    strategy = both.contrastive_loss.strategy.spec()
+    plain = tempplug.ContrastiveLoss(strategy, layout="cross-view", symmetric=True)
+    assert both(batch, None).item() == pytest.approx(plain(a, b, uncertainty=tuple(pair.unbind(1))).item(), rel=1e-9)
+    labelled = TemperatureRankingLoss(model, "head-tail:class_counts=40/20/4")
+    batch = features(model, columns=2)
+    labels = rows()["labels"]
+    found = labelled(batch, labels)
+    batch[0]["labels"] = labels
+    assert found.item() == labelled(batch, None).item()
+    with pytest.raises(ConfigError, match="the loss reads labels=, and the batch has none: give the data set a column"):
+        labelled(features(model), None)
+
+
+def test_a_score_of_ones_own_goes_with_columns_and_keys(tiny_bert: Path) -> None:
+    from sentence_transformers.util import dot_score
+
+    model = tiny(tiny_bert).double()
+    options = {"negatives": "same-key+within-group", "similarity_fct": dot_score}
+    loss = TemperatureRankingLoss(model, "uncertainty:base_temperature=2", **options)
+    batch = features(model, items=6)
+    given = rows(3, 6)
+    batch[0].update({"groups": given["groups"], "uncertainty": given["uncertainty"]})
+    a, b, c = (model(each)["sentence_embedding"] for each in features(model, items=6))
+    temperature = 2 * (1 + given["uncertainty"])
+    record = loss(batch, None), loss.contrastive_loss.record
+    logits = a @ torch.cat([b, c]).T
+    groups = torch.cat([given["groups"], given["groups"]])
+    assert record[1].negatives_left_out.item() == pytest.approx(
+        (given["groups"][:, None] != groups).sum().item() / (6 * 12 - 6), rel=1e-6
+    )
+    assert logits.shape == (6, 12)
+    assert temperature.shape == (6,)
+
+
+@pytest.mark.parametrize(("door", "workers"), every_pair(["trainer", "callback"], [0, 1]))
+def test_both_doors_pass_columns_on_and_leave_the_others_to_the_library(
+    tiny_bert: Path, tmp_path: Path, door: str, workers: int
+) -> None:
+    """`individual` counts what it saw: every item once in an epoch."""
+    model = tiny(tiny_bert)
+    loss = TemperatureRankingLoss(model, "individual:size=64")
+    data = Dataset.from_dict({"index": COLUMNS["index"], **sentences(64)})
+    keywords: dict[str, Any] = {}
+    if door == "callback":
+        plain = make(tmp_path, tiny(tiny_bert), TemperatureRankingLoss(model)).data_collator
+        keywords = {"data_collator": NamedColumns(plain, ["index"])}
+    given: dict[str, Any] = {"num_train_epochs": 1, "dataloader_num_workers": workers, "batch_sampler": "no_duplicates"}
+    trainer = through(door, tmp_path, model, loss, data=data, keywords=keywords, **given)
+    before = {name: each.clone() for name, each in loss.contrastive_loss.state_dict().items()}
+    trainer.train()
+    changed = [
+        (each != before[name]).sum().item() for name, each in loss.contrastive_loss.state_dict().items() if each.shape == (64,)
+    ]
+    assert max(changed) == 64
+
+
+def test_each_data_set_needs_the_columns_of_its_own_loss(tiny_bert: Path, tmp_path: Path) -> None:
+    model = tiny(tiny_bert)
+    losses = {"plain": TemperatureRankingLoss(model), "counted": TemperatureRankingLoss(model, "individual:size=64")}
+    plain = Dataset.from_dict(sentences(64))
+    counted = Dataset.from_dict({**sentences(64), "index": COLUMNS["index"]})
+    trainer = make(tmp_path, model, losses, data=DatasetDict(plain=plain, counted=counted), max_steps=4)
+    assert trainer.train().global_step == 4
+    with pytest.raises(ConfigError, match=r"index=, and train_dataset\['counted'\] has no column"):
+        make(tmp_path, model, losses, data=DatasetDict(plain=counted, counted=plain))
+    with pytest.raises(ConfigError, match="index=, and eval_dataset has no column"):
+        make(tmp_path, model, losses["counted"], data=counted, keywords={"eval_dataset": plain})
+
+
+def test_a_collator_of_named_columns_is_one_of_the_librarys(tiny_bert: Path, tmp_path: Path) -> None:
+    collator = make(tmp_path, tiny(tiny_bert), TemperatureRankingLoss(tiny(tiny_bert))).data_collator
+    named = NamedColumns(collator, NAMED)
+    assert named.valid_label_columns[: len(collator.valid_label_columns)] == collator.valid_label_columns
+    assert set(named.valid_label_columns) >= NAMED
+    assert named.prompts == collator.prompts
+    assert pickle.loads(pickle.dumps(NamedColumns(dict, ["index"]))).names == ["index"]
+    rows = [{"index": place, "anchor": "a man", "positive": "runs", "label": 1} for place in range(3)]
+    batch = named(rows)
+    assert batch["anchor_index"].tolist() == [0, 1, 2]
+    assert batch["label"].tolist() == [1, 1, 1]
+    assert batch.keys() - {"anchor_index"} == collator([{k: v for k, v in row.items() if k != "index"} for row in rows]).keys()
+    with pytest.raises(ConfigError, match=r"names=\['weight'\] must be among candidate_log_q, groups"):
+        NamedColumns(collator, ["weight"])
