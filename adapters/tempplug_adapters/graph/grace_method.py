@@ -255,7 +255,10 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 def _same_nodes(graph: Data, augmentation: Augmentation) -> Data:
     view = augmented(graph, augmentation)
     if view.num_nodes != graph.num_nodes:
-        raise ConfigError(f"augmentation {augmentation!r} must keep all {graph.num_nodes} nodes, but left {view.num_nodes}.")
+        raise ConfigError(
+            f"augmentation {augmentation!r} must keep all {graph.num_nodes} nodes, which are contrasted with themselves, but "
+            f"left {view.num_nodes}: hide features or edges of a node instead."
+        )
     if view.get("num_sampled_edges") is not None:
         del view.num_sampled_edges  # augmentations may change the edges and their order
     return view

@@ -102,7 +102,9 @@ def check_classes(labels: npt.ArrayLike, folds: int) -> None:
         raise ConfigError("labels hold one class only: there is nothing to tell apart.")
     fewest = int(members.min())
     if fewest < folds or fewest - math.ceil(fewest / folds) < INNER_FOLDS:
-        raise ConfigError(f"a class has {fewest} members, too few for {folds} folds, split into {INNER_FOLDS} again.")
+        raise ConfigError(
+            f"a class has {fewest} members, too few for {folds} folds whose training parts are split into {INNER_FOLDS} again."
+        )
 
 
 def evaluate_labels(

@@ -74,7 +74,9 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
         return _read_own(Path(dataset))
     known = {name.lower(): name for name in _TABLES}
     if dataset.lower() not in known:
-        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, *.csv.")
+        raise UnknownNameError(
+            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
+        )
     table = _TABLES[known[dataset.lower()]]
     if data_dir is None:
         file = table.file + table.packed

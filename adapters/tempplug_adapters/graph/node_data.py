@@ -185,7 +185,10 @@ def check_graph(graph: Data, name: str) -> None:
         DataError: it has no node features, fewer than two nodes, or a wrong shape or value.
     """
     if graph.x is None or graph.x.dim() != 2 or graph.x.shape[1] == 0:
-        raise DataError(f"{name}: the graph must have node features x [nodes, features]; LocalDegreeProfile makes some.")
+        raise DataError(
+            f"{name}: the graph must have node features x [nodes, features]; "
+            "torch_geometric.transforms.LocalDegreeProfile makes some from the edges."
+        )
     nodes = int(graph.x.shape[0])
     if nodes < 2:
         raise DataError(f"{name}: the graph has {nodes} node; contrastive training needs at least 2.")

@@ -140,7 +140,10 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
         raise DataError(f"evaluation needs at least 10 labelled nodes, one of them to train on, but there are {count}.")
     if PUBLIC in protocols:
         if masks is None:
-            raise ConfigError(f"protocol='{PUBLIC}' needs train_mask, val_mask and test_mask, which the data set lacks.")
+            raise ConfigError(
+                f"protocol='{PUBLIC}' needs a data set with train_mask, val_mask and test_mask, which this one lacks: leave "
+                "it out of --protocols."
+            )
         for each in _public(masks, labelled):
             if not min(map(len, (each.train, each.valid, each.test))):
                 raise DataError("a public split must have labelled nodes to train on, to choose by and to test on.")

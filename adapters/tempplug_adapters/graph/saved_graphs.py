@@ -45,7 +45,10 @@ def read_graphs(file: Path) -> list[Data]:
         return _apart(file, found[0], found[1])
     graphs = [found] if isinstance(found, Data) else found
     if not isinstance(graphs, list) or not graphs or not all(isinstance(each, Data) for each in graphs):
-        raise DataError(f"{file} must hold a Data, a list of them, or (data, slices), not {type(found).__name__}.")
+        raise DataError(
+            f"{file} must hold a torch_geometric.data.Data, a list of them, or the (data, slices) of a data set, not "
+            f"{type(found).__name__}."
+        )
     return graphs
 
 

@@ -212,7 +212,9 @@ def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
     try:
         from kornia import augmentation as kornia
     except ImportError as error:
-        raise MissingDependencyError(f"kornia, for augmentations, is not installed: {install_command('vision')}.") from error
+        raise MissingDependencyError(
+            f"the augmentation of images needs kornia, which is not installed: {install_command('vision')}."
+        ) from error
     steps: list[nn.Module] = [
         kornia.RandomResizedCrop(
             (size, size),
@@ -244,7 +246,9 @@ def _taps(recipe: AugmentationRecipe, size: int) -> int:
 
 def _check(images: Tensor) -> None:
     if images.ndim != 4 or images.shape[1] != 3 or 0 in images.shape[2:] or not images.is_floating_point():
-        raise ShapeError(f"images {list(images.shape)} {images.dtype} must be float [B, 3, H, W] in [0, 1]: divide bytes.")
+        raise ShapeError(
+            f"images {list(images.shape)} {images.dtype} must be float [B, 3, H, W] in [0, 1]; 8-bit images are divided by 255."
+        )
     if images.device.type == "cpu" and len(images):
         low, high = (float(end) for end in images.aminmax())
         if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):

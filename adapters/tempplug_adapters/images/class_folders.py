@@ -78,7 +78,9 @@ def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None)
     classes = classes or tuple(class_folders(folder))
     found = {word: image_files(folder / word) if _is_folder(folder / word) else [] for word in classes}
     if not any(found.values()):
-        raise DataError(f"{folder} must hold a folder for each class with images, {', '.join(sorted(SUFFIXES))}.")
+        raise DataError(
+            f"{folder} must hold a folder for each class with images in it, files that end in {', '.join(sorted(SUFFIXES))}."
+        )
     labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(files) for files in found.values()]))
     return EncodedSet(FileList(tuple(path for files in found.values() for path in files)), labels, classes, name)
 

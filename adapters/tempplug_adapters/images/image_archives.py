@@ -123,7 +123,10 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
             raise DataError(f"{path} has {part} {arrays[part].shape} {arrays[part].dtype}: it must be (n,) {kind.__name__}.")
     offsets = arrays["offsets"].tolist()
     if offsets != sorted(offsets) or len(offsets) != len(labels) + 1 or offsets[0] < 0 or offsets[-1] > len(arrays["jpeg"]):
-        raise DataError(f"{path} must have {len(labels) + 1} ascending offsets into its {len(arrays['jpeg'])} bytes of images.")
+        raise DataError(
+            f"{path} must have {len(labels) + 1} ascending offsets, one more than labels, into its {len(arrays['jpeg'])} bytes "
+            "of images."
+        )
     return EncodedSet(_Packed(arrays["jpeg"].tobytes(), tuple(offsets), str(path)), labels, classes, name)
 
 

@@ -168,7 +168,9 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
             raise DataError(f"{dataset} is no folder: {wanted}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
             raise DataError(f"the folder {dataset} does not exist: {wanted}.")
-        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, folders.")
+        raise UnknownNameError(
+            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and the path of a folder."
+        )
     layouts = _LAYOUTS[dataset]
     if data_dir is None:
         if dataset in HUB:

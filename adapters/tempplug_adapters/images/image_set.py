@@ -253,7 +253,9 @@ def positions(index: Tensor, size: int) -> Tensor:
     if index.ndim != 1 or index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
         raise ShapeError(f"index {list(index.shape)} {index.dtype} must hold positions [b] of integers, or [{size}] booleans.")
     if len(index) and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise ConfigError(f"index from {int(index.min())} to {int(index.max())} must lie in 0 to {size - 1}, the set's images.")
+        raise ConfigError(
+            f"index from {int(index.min())} to {int(index.max())} must lie in 0 to {size - 1}: the set has {size} images."
+        )
     return index.long()
 
 

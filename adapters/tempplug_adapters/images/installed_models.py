@@ -106,4 +106,7 @@ def _without_classifier(model: nn.Module, name: str) -> nn.Module:
             kept.append(layer)
         setattr(model, attribute, nn.Sequential(*kept))
         return model
-    raise ConfigError(f"backbone '{name}' has no classifier named {', '.join(_CLASSIFIERS)}: wrap the model in Backbone.")
+    raise ConfigError(
+        f"backbone '{name}' has no classifier named {', '.join(_CLASSIFIERS)}: make the model yourself, remove its classifier "
+        "and wrap it in Backbone."
+    )

@@ -33,11 +33,16 @@ def long_tail_counts(classes: int, imbalance_ratio: float, n_max: int) -> list[i
         [4500, 2697, 1617, 969, 581, 348, 208, 125, 75, 45]
     """
     if not (math.isfinite(imbalance_ratio) and imbalance_ratio >= 1):
-        raise ConfigError(f"imbalance_ratio={imbalance_ratio} must be at least 1: the largest class over the smallest.")
+        raise ConfigError(
+            f"imbalance_ratio={imbalance_ratio} must be at least 1: 100 makes the largest class 100 times the smallest."
+        )
     if classes < 1:
         raise ConfigError(f"classes={classes} must be at least 1.")
     if n_max < imbalance_ratio:
-        raise ConfigError(f"n_max={n_max} must be at least imbalance_ratio={imbalance_ratio}: a class would be empty.")
+        raise ConfigError(
+            f"n_max={n_max} images of the largest class must be at least imbalance_ratio={imbalance_ratio}: the smallest class "
+            "would keep no image."
+        )
     steps = max(classes - 1, 1)
     # a size that is whole must not be rounded down with the last bit of the power
     return [math.floor(n_max * imbalance_ratio ** (-rank / steps) * (1 + 1e-12)) for rank in range(classes)]
@@ -110,7 +115,10 @@ def long_tail_part(
     largest = 9 * int(counts.min()) // 10 if largest_class is None else largest_class
     if largest < imbalance_ratio:
         origin = ", nine tenths of the smallest class," if largest_class is None else ""
-        raise ConfigError(f"largest_class={largest}{origin} must be at least imbalance_ratio={imbalance_ratio:g}: lower it.")
+        raise ConfigError(
+            f"largest_class={largest}{origin} must be at least imbalance_ratio={imbalance_ratio:g}: the smallest class would "
+            "keep no image. Lower the ratio."
+        )
     kept, _ = hold_out(labels, held_out, split_seed)
     return kept[long_tail_indices(labels[kept], imbalance_ratio, largest, split_seed)], largest
 
@@ -165,12 +173,16 @@ def head_mid_tail(
     order = sorted(range(len(sizes)), key=lambda label: -sizes[label])
     if head_above is None and tail_below is None:
         if len(sizes) < 3:
-            raise ConfigError(f"counts of {len(sizes)} classes cannot be head, middle and tail: there must be at least 3.")
+            raise ConfigError(
+                f"counts of {len(sizes)} classes cannot be put into head, middle and tail: there must be at least 3."
+            )
         head = -(-len(sizes) // 3)
         middle = head + -(-(len(sizes) - head) // 2)
         return order[:head], order[head:middle], order[middle:]
     if head_above is None or tail_below is None or tail_below > head_above + 1:
-        raise ConfigError(f"head_above={head_above} and tail_below={tail_below} must both be given, and not overlap.")
+        raise ConfigError(
+            f"head_above={head_above} and tail_below={tail_below} must both be given, the second at most the first plus one."
+        )
     return (
         [label for label in order if sizes[label] > head_above],
         [label for label in order if tail_below <= sizes[label] <= head_above],

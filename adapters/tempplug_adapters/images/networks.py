@@ -100,7 +100,10 @@ def create_vit(name: str, *, image_size: int = 224, patch_size: int | None = Non
     """
     patch = max(1, min(16, image_size // 8)) if patch_size is None else patch_size
     if image_size < 1 or patch < 1 or image_size % patch:
-        raise ConfigError(f"image_size={image_size} cannot be cut into patches of patch_size={patch}: choose a multiple.")
+        raise ConfigError(
+            f"image_size={image_size} cannot be cut into patches of patch_size={patch}: choose a multiple of it, or another "
+            "patch_size."
+        )
     width, heads = VITS[name]
     config = ViTConfig(
         hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width, image_size=image_size, patch_size=patch

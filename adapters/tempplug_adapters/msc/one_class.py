@@ -46,7 +46,10 @@ def class_number(classes: Sequence[str], wanted: str) -> int:
         return list(classes).index(wanted)
     if wanted.isascii() and wanted.isdigit() and int(wanted) < len(classes):
         return int(wanted)
-    raise ConfigError(f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {', '.join(classes)}.")
+    raise ConfigError(
+        f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {', '.join(classes)}, or their numbers 0 to "
+        f"{len(classes) - 1}."
+    )
 
 
 def one_class(

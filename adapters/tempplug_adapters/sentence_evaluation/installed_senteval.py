@@ -52,7 +52,10 @@ class InstalledSentEval:
             raise ConfigError(f"backend='senteval': senteval cannot be imported: {_said(error)}.") from error
         self.where = getattr(package, "__file__", None) or "of unknown place"
         if not callable(getattr(package, "SE", None)):
-            raise ConfigError(f"backend='senteval': {self.where} has no SE(params, batcher, prepare); it is another package.")
+            raise ConfigError(
+                f"backend='senteval': the package senteval at {self.where} has no SE(params, batcher, prepare); it is another "
+                "package of that name."
+            )
         self.engine = package.SE
         chosen = asdict(classifier)
         trained = {"nhid": 0, "optim": chosen.pop("optimizer"), **chosen}

@@ -83,7 +83,10 @@ class ProjectionHead(nn.Module):
             ShapeError: they have another shape.
         """
         if representations.ndim != 2 or representations.shape[1] != self.in_dimension:
-            raise ShapeError(f"representations has shape {tuple(representations.shape)}, wanted [N, {self.in_dimension}].")
+            raise ShapeError(
+                f"representations has shape {tuple(representations.shape)}, but the projection head takes "
+                f"[N, {self.in_dimension}]."
+            )
         embeddings: Tensor = self.layers(representations)
         return embeddings
 

@@ -56,7 +56,9 @@ class StepModule(nn.Module):
         if prediction_head is not None:
             projections, predictions = len(heads_of(projection_head)), len(heads_of(prediction_head))
             if projections != predictions:
-                raise ConfigError(f"prediction_head has {predictions} heads where projection_head has {projections}.")
+                raise ConfigError(
+                    f"prediction_head has {predictions} heads where projection_head has {projections}: give as many."
+                )
 
     def embed(self, images: Tensor) -> list[Tensor]:
         """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""

@@ -124,7 +124,9 @@ def fit_linear_probe(
                 step += 1
             progress(epoch, total.item() / len(rows))
     if not all(bool(torch.isfinite(each).all()) for each in model.parameters()):
-        raise NonFiniteError(f"the linear probe has diverged at learning_rate={settings.learning_rate:g}: lower it.")
+        raise NonFiniteError(
+            f"the linear probe has diverged at learning_rate={settings.learning_rate:g}: lower it or scale the representations."
+        )
     return model
 
 
