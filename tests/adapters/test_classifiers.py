@@ -293,7 +293,7 @@ ONE = LinearProbeSettings(1)
         (
             lambda: fit_linear_probe(100 * TRAIN, CLASSES, LinearProbeSettings(3, 8, 1e38)),
             NonFiniteError,
-            r"has diverged at learning_rate=1e\+38: lower it",
+            r"has diverged at learning_rate=1e\+38: lower it or scale",
         ),
         (lambda: few_shot_indices(torch.tensor([0] * 7), 8), ConfigError, "class 0 has 7 images, too few for per_class=8"),
         (lambda: few_shot_indices(CLASSES, 0), ConfigError, "per_class=0 images must be an integer, at least 1"),

@@ -138,7 +138,7 @@ def test_what_cannot_be_evaluated_is_named() -> None:
     for given, more, error, message in [
         ((rows, labels, ("10/10",)), {}, ConfigError, r"protocol='10/10' must be one of 10/80/10, 10/10/80, public"),
         ((torch.ones(12, 2), torch.arange(12) - 3), {}, DataError, r"at least 10 labelled nodes.*there are 9"),
-        ((rows, labels, ("public",)), {}, ConfigError, "'public' needs train_mask, val_mask and test_mask"),
+        ((rows, labels, ("public",)), {}, ConfigError, "'public' needs a data set with train_mask, val_mask and test_mask"),
         ((rows, labels, ("public",)), {"masks": masks}, DataError, "must have labelled nodes to train on, to choose by and"),
         ((rows * torch.nan, labels), {}, DataError, "must be finite"),
     ]:

@@ -364,7 +364,7 @@ def test_what_makes_an_encoder_gets_what_it_takes() -> None:
     for augmentation, message in [
         (
             lambda data: data.subgraph(torch.arange(300)),
-            "must keep all 600 nodes, but le",
+            "must keep all 600 nodes, which are contrasted with themselves, but le",
         ),
         (lambda data: data.x, "must return a Data, not Tensor"),
     ]:

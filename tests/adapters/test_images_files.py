@@ -208,7 +208,7 @@ def test_a_folder_without_images_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nowhere does not exist or is not a folder"):
         list_folder(tmp_path / "nowhere", "toy")
     (tmp_path / "cat").mkdir()
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path} must hold a folder for each class with images, .bmp")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path} must hold a folder for each class with images in it")):
         folder(tmp_path)
 
 

@@ -46,7 +46,7 @@ def labelled(*labels: int) -> object:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: toy().batch(torch.tensor([0, 5])), ConfigError, "index from 0 to 5 must lie in 0 to 4, the set's images"),
+        (lambda: toy().batch(torch.tensor([0, 5])), ConfigError, "index from 0 to 5 must lie in 0 to 4: the set has 5 images"),
         (lambda: toy().subset(torch.tensor([-1])), ConfigError, "index from -1 to -1 must lie in 0 to 4"),
         (lambda: toy().batch(torch.tensor([0.0])), ShapeError, r"index \[1\] torch.float32 must hold positions"),
         (lambda: toy().subset(torch.tensor(2)), ShapeError, r"index \[\] torch.int64"),

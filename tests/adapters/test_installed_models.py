@@ -82,7 +82,7 @@ def test_classifiers_of_torchvision_and_lightly_are_removed(monkeypatch: pytest.
         assert create_backbone("lightly:resnet-18").dimension == 6
     assert seen == [("some_net", None), ("some_net", "DEFAULT"), ("resnet-18", None)] * 5
     install(monkeypatch, "torchvision.models", get_model=lambda name, weights: nn.Conv2d(3, 6, 3))
-    with pytest.raises(ConfigError, match=r"'torchvision:odd' has no classifier named fc, .*wrap the model in Backbone"):
+    with pytest.raises(ConfigError, match=r"'torchvision:odd' has no classifier named fc, .*wrap it in Backbone"):
         create_backbone("torchvision:odd")
 
 

@@ -91,7 +91,7 @@ def test_as_many_of_each_class_are_held_out() -> None:
         (
             lambda: long_tail_counts(10, 10, 9),
             ConfigError,
-            "n_max=9 must be at least imbalance_ratio",
+            "n_max=9 images of the largest class must be at least imbalance_ratio",
         ),
         (lambda: long_tail_counts(0, 10, 100), ConfigError, "classes=0 must be at least 1"),
         (lambda: long_tail_indices(balanced(4, 20), 4, 30, 0), DataError, r"class \d has 20 images, but 30 are required"),
@@ -102,7 +102,7 @@ def test_as_many_of_each_class_are_held_out() -> None:
             ConfigError,
             "count=6 of images held out must be a multiple of the 4 classes",
         ),
-        (lambda: head_mid_tail([1, 2]), ConfigError, "counts of 2 classes cannot be head, middle and tail"),
+        (lambda: head_mid_tail([1, 2]), ConfigError, "counts of 2 classes cannot be put into head, middle and tail"),
         *(
             (
                 lambda given=given: head_mid_tail([1, 2, 3], head_above=given[0], tail_below=given[1]),

@@ -209,7 +209,7 @@ def test_data_that_do_not_fit_are_named() -> None:
     train, test = numbered([0, 1, 1, 2]), numbered([0, 1, 2])
     blind = ImageArray(train.images, None, train.classes, "blind")
     other = ImageArray(test.images, test.labels, ("a", "b", "d"), "other")
-    known = "Known: a, b, c."
+    known = "Known: a, b, c, or their numbers 0 to 2"
     for first, second, normal, more, error, message in [
         (blind, test, "b", {}, DataError, "the set 'blind' has no labels"),
         (train, blind, "b", {}, DataError, "the set 'blind' has no labels"),
