@@ -233,7 +233,7 @@ def wrapped(**options: Any) -> Callable[[], object]:
         (wrapped(std=(1, 1, 0)), ConfigError, r"std=\(1, 1, 0\) of a backbone must be greater than 0"),
         (wrapped(dimension=0), ConfigError, "dimension=0 of a backbone must be at least 1"),
         (lambda: plain(nn.Identity())(torch.rand(3, 8, 8)), ShapeError, r"shape \(3, 8, 8\), but the backbone takes \[B, 3, H"),
-        (lambda: plain(nn.Identity())(torch.zeros(2, 3, 8, 8).byte()), ShapeError, "dtype torch.uint8.*8-bit images are divided by 255"),
+        (lambda: plain(nn.Identity())(torch.zeros(2, 3, 8, 8).byte()), ShapeError, "dtype torch.uint8.*divide bytes by 255"),
         (named("resnet18", stem="stl"), ConfigError, "stem='stl' must be imagenet or cifar"),
         (named("resnet18", width=0), ConfigError, "width=0 of resnet18 must be at least 1"),
         (named("resnet18", image_size=32), ConfigError, "image_size=32 is no option of 'resnet18', which takes stem"),
