@@ -40,7 +40,7 @@ def read_object(path: Path, version: int, what: str) -> dict[str, Any]:
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)  # type: ignore[arg-type]
+    return get_type_hints(kind)
 
 
 def check_fields(kind: type[Any], content: object, where: str, unprintable: Sequence[str] = ()) -> dict[str, Any]:
