@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NoReturn, Union, get_args, get_origin, get_type_hints
@@ -37,6 +38,11 @@ def read_object(path: Path, version: int, what: str) -> dict[str, Any]:
     return content
 
 
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
 def check_fields(kind: type[Any], content: object, where: str, unprintable: Sequence[str] = ()) -> dict[str, Any]:
     """Returns a JSON object after checking that its fields have the names and types of a dataclass.
 
@@ -51,7 +57,7 @@ def check_fields(kind: type[Any], content: object, where: str, unprintable: Sequ
     Raises:
         DataError: a field is missing, unknown or of another type; the message names it.
     """
-    declared, hints = {each.name: str(each.type) for each in fields(kind)}, get_type_hints(kind)
+    declared, hints = {each.name: str(each.type) for each in fields(kind)}, _hints(kind)  # type: ignore[arg-type]
     optional = {each.name for each in fields(kind) if (each.default, each.default_factory) != (MISSING, MISSING)}
     found = content.keys() if isinstance(content, dict) else set()
     wrong = sorted((declared.keys() ^ found) - (optional - found))
@@ -75,22 +81,23 @@ def _short(value: object) -> str:
 
 def _fits(value: object, kind: Any) -> bool:
     """Returns whether a value read from JSON is of a declared type, and finite and printable; Any is a setting of a recipe."""
-    inside = get_args(kind)
-    if kind is Any:
-        return any(_fits(value, each) for each in (None, bool, str, float, Sequence[str | float | bool | None]))
-    if get_origin(kind) in (Union, UnionType):
-        return any(_fits(value, each) for each in inside)
-    if get_origin(kind) is Mapping:
-        return isinstance(value, dict) and all(_fits(key, str) and _fits(each, inside[1]) for key, each in value.items())
-    if get_origin(kind) in (Sequence, tuple):
-        return isinstance(value, list) and all(_fits(each, inside[0]) for each in value)
     if kind is str:
         return isinstance(value, str) and value.isprintable()
     if kind is int:
         return type(value) is int and 0 <= value < 2**63
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
-    return value is None if kind in (None, NoneType) else isinstance(value, kind)
+    if kind is bool or kind is NoneType:
+        return isinstance(value, kind)
+    if kind is Any:
+        items = value if isinstance(value, list) else [value]
+        return all(each is None or isinstance(each, bool) or _fits(each, str) or _fits(each, float) for each in items)
+    inside = get_args(kind)
+    if get_origin(kind) in (Union, UnionType):
+        return any(_fits(value, each) for each in inside)
+    if get_origin(kind) is Mapping:
+        return isinstance(value, dict) and all(_fits(key, str) and _fits(each, inside[1]) for key, each in value.items())
+    return isinstance(value, list) and all(_fits(each, inside[0]) for each in value)
 
 
 def plain(text: str) -> str:
