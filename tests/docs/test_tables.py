@@ -6,7 +6,8 @@ import re
 import runpy
 from dataclasses import fields
 
-from snippets import ROOT
+from links import broken, links
+from snippets import ROOT, pages
 
 from tempplug import StepRecord
 
@@ -24,3 +25,12 @@ def test_the_table_of_integrations_is_what_they_do() -> None:
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- integrations -->\n\n| strategy |") == 1
     assert rewritten(text) == text, "the table is stale: run `python docs/tools/integrations.py`"
+
+
+def test_the_list_for_assistants_leads_to_pages_and_its_code_is_on_one_that_is_run() -> None:
+    page = ROOT / "docs" / "llms.txt"
+    text = page.read_text(encoding="utf-8")
+    assert broken(page, text, ROOT) == []
+    assert len(links(text)) == len(set(links(text))) > 10
+    assert "```" not in text
+    assert "docs/assistants.md" in pages()
