@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -162,11 +163,17 @@ def test_a_checkpoint_of_another_module_is_refused(tmp_path: Path) -> None:
         ours.load_module(module, newest)
 
 
-def test_the_bound_of_transformers_is_the_release_after_the_tested_one() -> None:
+def test_the_bound_of_transformers_is_the_release_after_the_newest_tested_one() -> None:
+    """CI tests with `constraints.txt`, and `.ci/versions` with the newest and the oldest release."""
     root = FOLDER.parents[1]
-    major, minor = transformers.__version__.split(".")[:2]
-    constraints = (root / "constraints.txt").read_text()
-    assert f"transformers=={transformers.__version__}\n" in constraints
-    bounds = [line for line in (root / "pyproject.toml").read_text().splitlines() if '"transformers>=' in line]
+    assert f"transformers=={transformers.__version__}\n" in (root / "constraints.txt").read_text()
+    oldest, newest = (
+        re.search(r"^transformers==(\d+)\.(\d+)", (root / ".ci" / f"{name}.txt").read_text(), re.MULTILINE)
+        for name in ("oldest", "newest")
+    )
+    assert oldest
+    assert newest
+    bounds = re.findall(r'"transformers>=([\d.]+),<([\d.]+)"', (root / "pyproject.toml").read_text())
     assert bounds
-    assert all(f'"transformers>=5,<{major}.{int(minor) + 1}"' in line for line in bounds)
+    assert {upper for _, upper in bounds} == {f"{newest[1]}.{int(newest[2]) + 1}"}
+    assert {lower for lower, _ in bounds} == {"5", f"{oldest[1]}.{oldest[2]}"}

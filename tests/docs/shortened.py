@@ -27,16 +27,22 @@ RULES: list[tuple[str, str]] = [
 ]
 
 # pages over five seconds, which `make fast` leaves out
-SLOW: set[str] = {*shortened_commands.SLOW, "README.md", "docs/trainers.md", "docs/writing-a-plugin.md"}
+SLOW: set[str] = {
+    *shortened_commands.SLOW,
+    "README.md",
+    "docs/assistants.md",
+    "docs/trainers.md",
+    "docs/which-loss.md",
+    "docs/writing-a-plugin.md",
+}
 
 # pages that read the folder named by TEMPPLUG_DATA
 REAL_DATA: set[str] = {*shortened_commands.REAL_DATA, "docs/trainers.md"}
 
 LIGHTNING = "ignore::DeprecationWarning:lightning"
 # warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
-WARNINGS: dict[str, list[str]] = {
-    "docs/trainers.md": ["ignore:.*(many workers|logging interval|treespec|torch.jit.script|dropout_adj)", LIGHTNING],
-}
+LIGHTNINGS = ["ignore:.*(many workers|logging interval|treespec|torch.jit.script|dropout_adj)", LIGHTNING]
+WARNINGS: dict[str, list[str]] = {"docs/assistants.md": LIGHTNINGS, "docs/trainers.md": LIGHTNINGS}
 
 
 def bert(path: Path) -> None:

@@ -6,7 +6,8 @@ import re
 import runpy
 from dataclasses import fields
 
-from snippets import ROOT
+from links import broken, links
+from snippets import ROOT, pages
 
 from tempplug import StepRecord
 
@@ -24,3 +25,22 @@ def test_the_table_of_integrations_is_what_they_do() -> None:
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- integrations -->\n\n| strategy |") == 1
     assert rewritten(text) == text, "the table is stale: run `python docs/tools/integrations.py`"
+
+
+def test_the_list_for_assistants_leads_to_pages_and_its_code_is_on_one_that_is_run() -> None:
+    page = ROOT / "docs" / "llms.txt"
+    text = page.read_text(encoding="utf-8")
+    assert broken(page, text, ROOT) == []
+    assert len(links(text)) == len(set(links(text))) > 10
+    assert "```" not in text
+    assert "docs/assistants.md" in pages()
+
+
+def test_the_tested_releases_are_those_of_the_script() -> None:
+    text = (ROOT / "docs" / "which-loss.md").read_text(encoding="utf-8").partition("## Tested releases")[2]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")][1:6]
+    assert len(rows) == 5
+    for column, name in ((1, "oldest"), (2, "newest")):
+        pins = dict(re.findall(r"(?m)^([\w-]+)==(\S+)$", (ROOT / ".ci" / f"{name}.txt").read_text(encoding="utf-8")))
+        pairs = [pair for row in rows for pair in zip(row[0].lower().split(", "), row[column].split(", "), strict=True)]
+        assert pairs == [(key, pins[key]) for key, _ in pairs]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import TrainingArguments
+from transformers import TrainingArguments, __version__ as version
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from tempplug.errors import ConfigError
@@ -73,4 +73,5 @@ def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodA
     except ValueError as error:
         if isinstance(error, ConfigError):
             raise
-        raise ConfigError(f"transformers refuses the training arguments: {error}") from error
+        old = "" if int(version.partition(".")[0]) >= 5 else f" Training commands need transformers 5, and this is {version}."
+        raise ConfigError(f"transformers refuses the training arguments: {error}{old}") from error
