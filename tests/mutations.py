@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 # The tests that run first for a file of each folder, beside the unit tests of its own name; then all tests of the core.
 FIRST = {
-    "engine": "parity/test_engine_statistics unit/test_tiles unit/test_gemm unit/test_bounds",
+    "engine": "parity/test_engine_statistics unit/test_tiles unit/test_gemm unit/test_threads",
     "strategies": "unit/test_strategies unit/test_map_forms parity/test_elementwise_tables parity/test_engine_statistics",
     "objectives": "unit/test_objectives unit/test_sogclr unit/test_loss parity/test_sigmoid",
     "negatives": "unit/test_negatives unit/test_loss",
