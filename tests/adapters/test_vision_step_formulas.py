@@ -189,30 +189,6 @@ def test_barlow_twins_is_its_formula(strategy: str | None, count: int, weight: f
     assert_matches(method, lambda twin: barlow_twins_formula(twin, *views(ROWS), weight), shares)
 
 
-def test_amcl_in_simsiam_is_the_papers_equation_in_units_of_its_dimension() -> None:
-    """-s/(2τ) + β·((D/2)·ln τ + 1/τ) with τ = 2u/D, per D/2: the same but for the constant of ln(2/D)."""
-    torch.manual_seed(0)
-    method, half = create("simsiam", AMCL).double(), EMBEDDING / 2
-    h_a, h_b = (method.embed(view)[0] for view in views())
-    total = torch.zeros(ROWS, dtype=torch.float64)
-    for p, h in ((method.prediction_head(h_a), h_b), (method.prediction_head(h_b), h_a)):
-        temperature, similarity = method.strategy.temperature_of(p, h) / half, (unit(p) * unit(h)).sum(1)
-        total += -similarity / (2 * temperature) + 0.7 * (half * (half * temperature).log() + 1 / temperature)
-    torch.testing.assert_close(method(*views()), total.mean() / half, rtol=1e-12, atol=0)
-
-
-def test_supcon_with_a_class_for_each_image_is_simclr() -> None:
-    torch.manual_seed(0)
-    found, expected = create("supcon", MACL).double(), create("simclr", MACL).double()
-    expected.load_state_dict(found.state_dict())
-    losses = found(*views(), labels=torch.arange(5)), expected(*views())
-    torch.testing.assert_close(*losses)
-    for loss in losses:
-        loss.backward()
-    for name, gradient in gradients(expected).items():
-        torch.testing.assert_close(gradients(found)[name], gradient)
-
-
 def test_simclr_gives_both_views_to_batch_normalisation_at_once_and_moco_each_its_own() -> None:
     view_a, view_b = views()
     simclr = create("simclr", "fixed:temperature=0.1", batch_norm=True).double()

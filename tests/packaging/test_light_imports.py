@@ -13,20 +13,9 @@ Python = Callable[..., str]
 
 # Every package outside of the standard library that something of ours can load, but pluggy.
 HEAVY = {
-    *(
-        "accelerate",
-        "datasets",
-        "huggingface_hub",
-        "matplotlib",
-        "numpy",
-        "pandas",
-        "pyarrow",
-        "ray",
-        "rich",
-        "scipy",
-        "sklearn",
-    ),
-    *("sentence_transformers", "tokenizers", "torch", "torchvision", "tqdm", "transformers"),
+    *("GCL", "PIL", "accelerate", "datasets", "huggingface_hub", "kornia", "matplotlib", "numpy", "pandas", "pyarrow", "rdkit"),
+    *("ray", "rich", "scipy", "sentence_transformers", "sklearn", "tokenizers", "torch", "torch_geometric", "torchvision"),
+    *("tqdm", "transformers"),
 }
 FRAMEWORKS = HEAVY - {"torch", "numpy", "tqdm"}  # torch may load the other two
 LIGHT = """
@@ -37,10 +26,16 @@ import tempplug_adapters, tempplug_adapters.plugin, tempplug_adapters.huggingfac
 import tempplug_adapters.sentence_evaluation
 import tempplug_adapters.sentence_transformers as door; dir(door); door.LIBRARY_TEMPERATURE
 import tempplug_benchmarks, tempplug_benchmarks.plugin
+from tempplug_adapters.vision.recipes import METHODS; METHODS["simclr"].recipe("google", backbone="vit-tiny")
+from importlib import import_module
 from tempplug.cli import main
-for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["demo", "-h"]):
+for suite in tempplug.plugins.registry().all(tempplug.plugins.SuiteInfo):
+    import_module(suite.target.partition(":")[0])
+for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["eval", "vision", "-h"]):
     assert main(words) == 0, words
 """
+# GCL's contract is kept without GCL, and without the graphs of its users.
+CONTRACT = "from tempplug_adapters.graph.pygcl import PyGCLLoss; PyGCLLoss()"
 CORE = """
 import tempplug; tempplug.ContrastiveLoss('macl', 'dcl'); [getattr(tempplug, name) for name in tempplug.__all__]
 from tempplug.cli import main; assert main(['show', 'dystress']) == 0
@@ -64,6 +59,7 @@ def test_the_core_needs_torch_and_no_framework(python: Python) -> None:
     found = loaded(python, CORE)
     assert "torch" in found
     assert found.isdisjoint(FRAMEWORKS)
+    assert loaded(python, CONTRACT).isdisjoint({"GCL", "torch_geometric"})
 
 
 def test_an_adapter_loads_its_framework_with_the_first_name(python: Python) -> None:

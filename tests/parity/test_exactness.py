@@ -89,7 +89,7 @@ def test_gradients_are_right_to_1e_6_and_not_worse_than_plain_torch(strategy: st
 @pytest.mark.parametrize(
     ("temperature", "name", "size"),
     every_pair(
-        [0.01, 0.02, 0.05, 0.1, 0.5],
+        [0.01, 0.05, 0.5],
         ["two-view", "cross-view", "symmetric", "cross-view+hard", "queue"],
         [(32, 128), (200, 64)],
     ),
@@ -97,14 +97,15 @@ def test_gradients_are_right_to_1e_6_and_not_worse_than_plain_torch(strategy: st
 def test_gradients_of_small_batches_are_not_worse_than_those_of_plain_torch(
     temperature: float, name: str, size: tuple[int, int]
 ) -> None:
-    def error(loss_fn: Callable[..., Tensor], seed: int) -> float:
+    both = ours(name, f"fixed:temperature={temperature}", "tiled"), plain(name, scaled(temperature))
+
+    def errors(seed: int) -> list[float]:
         leaves = leaves_of(name, *size, seed)
-        _, exact = value_and_gradient(plain(name, scaled(temperature)), leaves, torch.float64)
-        return worst(value_and_gradient(loss_fn, leaves, torch.float32)[1], exact)
+        _, exact = value_and_gradient(both[1], leaves, torch.float64)
+        return [worst(value_and_gradient(each, leaves, torch.float32)[1], exact) for each in both]
 
     # Of several batches, because which of two roundings is the luckier changes from one to the next.
-    both = ours(name, f"fixed:temperature={temperature}", "tiled"), plain(name, scaled(temperature))
-    found, eager = (statistics.median(error(each, seed) for seed in range(7)) for each in both)
+    found, eager = (statistics.median(each) for each in zip(*map(errors, range(7)), strict=True))
     assert found <= max(1.5 * eager, 6e-7)
 
 
@@ -200,7 +201,7 @@ def test_small_temperatures_are_exact(
     assert worst(gradient, exact) <= 1e-7 / temperature
 
 
-@pytest.mark.parametrize("upstream", [1e-8, 1e-4, 1.0, 1e4, 1e10])
+@pytest.mark.parametrize("upstream", [1e-8, 1e10])
 @pytest.mark.parametrize(("make", "temperature"), [(cone, 0.05), (cone, 0.0125), (cone, 0.01), (poles, 0.02), (poles, 0.015)])
 def test_size_of_the_upstream_gradient_does_not_matter(make: Cloud, temperature: float, upstream: float) -> None:
     """A weight of the loss, or a scaler's factor, must not make its quotient by very large or small sums leave the range."""
@@ -261,8 +262,10 @@ def amcl(a: Tensor, b: Tensor, phi: torch.nn.Linear) -> Tensor:
     return (logits.masked_fill(apart, -torch.inf).logsumexp(1) - logits[rows, rows.roll(len(a))]).mean()
 
 
-@pytest.mark.parametrize("upstream", [1e-8, 1.0, 1e8])
-@pytest.mark.parametrize(("rows", "dimension", "steep"), [(300, 128, 1.0), (64, 512, 1.0), (64, 64, 30.0)])
+@pytest.mark.parametrize(
+    ("rows", "dimension", "steep", "upstream"),
+    [(300, 128, 1.0, 1.0), (300, 128, 1.0, 1e-8), (64, 512, 1.0, 1e8), (64, 64, 30.0, 1e-8)],
+)
 def test_gradients_of_amcl_are_as_exact_as_those_of_plain_torch(
     rows: int, dimension: int, steep: float, upstream: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,17 +89,6 @@ def test_what_amcl_cannot_do_is_refused(
         ContrastiveLoss(strategy, objective, **arguments)(*(each.float() for each in views()), **labels)
 
 
-def test_with_one_temperature_it_is_the_fixed_loss() -> None:
-    """The soft InfoNCE form with constant τ equals InfoNCE whatever β, since Ω cancels."""
-    loss_fn = loss_of(",span=0.3,floor=0.05,beta=2", "infonce")
-    with torch.no_grad():
-        for parameter in loss_fn.parameters():
-            parameter.zero_()
-    expected = ContrastiveLoss("fixed:temperature=0.2")(*views()).item()
-    assert loss_fn(*views()).item() == pytest.approx(expected, rel=1e-12)
-    assert loss_fn.record.numbers()["temperature_mean"] == pytest.approx(0.2, rel=1e-12)
-
-
 def test_heads_share_phi_and_their_losses_are_summed() -> None:
     heads, loss_fn = [views(count=3), views(1, count=3)], loss_of("", "dcl")
     total = loss_fn(*heads)

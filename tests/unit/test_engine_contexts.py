@@ -68,17 +68,6 @@ def test_autocast_reaches_neither_pass_of_the_loss(
         torch.autograd.grad(loss, [a, b])
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_half_precision_of_an_encoder_stays_outside(engine: EngineName) -> None:
-    low = [each.detach().bfloat16().requires_grad_() for each in views()]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        loss = ContrastiveLoss("fixed:temperature=0.05", engine=engine)(*low)
-    exact = ContrastiveLoss("fixed:temperature=0.05", engine="dense")(*[each.double() for each in low])
-    assert loss.dtype == torch.float32
-    assert loss.item() == pytest.approx(exact.item(), rel=1e-6)
-    assert torch.autograd.grad(loss, low)[0].dtype == torch.bfloat16
-
-
 def cross_block(anchors: Tensor, candidates: Tensor) -> Block:
     roles = PairRoles(anchors=4, candidates=4, device=torch.device("cpu"), positives=Pairing(((0, 4, 0),)))
     similarity = (anchors * candidates).sum(1).detach()

@@ -39,14 +39,6 @@ def test_the_gradient_of_a_learned_bias_is_that_of_the_formula(engine: EngineNam
     torch.testing.assert_close(found, torch.autograd.grad(expected, [a, b, bias]), rtol=1e-9, atol=1e-11)
 
 
-def test_several_heads_share_the_bias_and_its_gradient() -> None:
-    a, b = views()
-    loss_fn = ContrastiveLoss("fixed", Biased(BIAS), "cross-view")
-    (one,) = torch.autograd.grad(loss_fn(a, b), loss_fn.objective.offset)
-    (two,) = torch.autograd.grad(loss_fn([a, a], [b, b]), loss_fn.objective.offset)
-    assert two.item() == pytest.approx(2 * one.item(), rel=1e-6)
-
-
 def test_a_plain_loop_learns_saves_and_resumes_the_bias() -> None:
     def train(loss_fn: ContrastiveLoss, steps: int) -> list[float]:
         optimizer = torch.optim.SGD(loss_fn.parameters(), lr=0.1)

@@ -64,19 +64,6 @@ def test_a_number_is_a_fixed_temperature_and_classes_are_at_the_top() -> None:
     assert set(get_args(LayoutName)) == set(LAYOUTS)
 
 
-def test_rows_without_a_positive_leave_the_mean() -> None:
-    labels = torch.tensor([0, 0, 1, 2, 2])
-    each = ContrastiveLoss(layout="labels", reduction="none")(A, labels=labels)
-    assert each[2].item() == 0
-    assert torch.allclose(ContrastiveLoss(layout="labels")(A, labels=labels), each.sum() / 4)
-    loss_fn = ContrastiveLoss("macl", layout="labels")
-    loss_fn(A, labels=labels)
-    unit = torch.nn.functional.normalize(A)
-    expected = (2 * unit[0] @ unit[1] + 2 * unit[3] @ unit[4]) / 4
-    assert torch.allclose(loss_fn.record.positive_similarity, expected)
-    assert torch.allclose(loss_fn.record.temperature_mean, 0.1 * (1 + 0.5 * expected))
-
-
 def test_the_record_describes_the_call() -> None:
     loss_fn = ContrastiveLoss("fixed:temperature=0.2", "reweighted", "cross-view")
     with pytest.raises(ConfigError, match="record is empty: call the loss first"):

@@ -10,7 +10,7 @@ import torch
 from covering import every_pair
 from torch import Tensor
 
-from tempplug import ContrastiveLoss, create_negatives
+from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TempplugError, TensorError
 
 B, CROSS = 6, "cross-view"
@@ -29,8 +29,10 @@ def logits(temperature: float = 0.1) -> Tensor:
 KEYS = {"view_a": torch.tensor([7, 1, 2, 3, 4, 5]), "view_b": torch.full((B,), 7)}
 
 
-@pytest.mark.parametrize(("engine", "objective"), every_pair(["dense", "tiled"], ["infonce", "dcl", "flatnce", "dclw"]))
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("engine", "objective", "dtype"),
+    every_pair(["dense", "tiled"], ["infonce", "dcl", "flatnce", "dclw"], [torch.float64, torch.bfloat16, torch.float16]),
+)
 def test_an_anchor_whose_negatives_are_all_left_out_is_one_without_any(engine: Any, objective: str, dtype: torch.dtype) -> None:
     """It warns once, and the record counts it: loss 0 under infonce, and out of the mean elsewhere."""
     loss_fn = ContrastiveLoss("fixed", objective, CROSS, negatives="same-key", engine=engine)
@@ -49,23 +51,6 @@ def test_an_anchor_whose_negatives_are_all_left_out_is_one_without_any(engine: A
     assert numbers["anchors_without_negative"] == 1
     assert numbers["negatives_left_out"] == pytest.approx(5 / 30)
     assert numbers["negative_weight"] == 1
-
-
-def test_a_weight_is_one_of_the_sum_and_several_multiply() -> None:
-    """Against the formula: exp(l) of each negative times its weight."""
-    s = logits(1.0)
-    positive = s.diagonal()[:, None]
-    halved = torch.ones_like(s).masked_fill(s > positive - 0.3, 0.5)
-    for spec, weights in (
-        ("false-negatives:margin=-0.3,weight=0.5", halved),
-        ("hardness:strength=3", torch.exp(3 * s)),
-        ("false-negatives:margin=-0.3,weight=0.5+hardness:strength=3", halved * torch.exp(3 * s)),
-    ):
-        loss_fn = ContrastiveLoss("fixed", "dcl", CROSS, negatives=spec, reduction="none")
-        terms = (weights * torch.exp(s / 0.1)).fill_diagonal_(0).sum(1).log() - s.diagonal() / 0.1
-        torch.testing.assert_close(loss_fn(VIEW_A, VIEW_B), terms, rtol=1e-12, atol=1e-12)
-        others = ~torch.eye(B, dtype=torch.bool)
-        assert loss_fn.record.negative_weight.item() == pytest.approx(weights[others].mean().item(), rel=1e-10)
 
 
 @pytest.mark.parametrize(("engine", "prior"), every_pair(["dense", "tiled"], [0.0, 0.02, 0.3, 0.99]))
@@ -145,55 +130,31 @@ WRONG: list[tuple[str, dict[str, Any], type[TempplugError], str]] = [
     ("same-key", {"keys": {"queue": INDEX}}, ShapeError, "keys['queue'] has no rows to describe: the call has view_a, view_b"),
     ("same-key", {"keys": INDEX[:5]}, ShapeError, "keys of shape [5] must have 6 rows, as view_a has."),
     ("same-key", {"keys": INDEX.float()}, ShapeError, "keys= holds torch.float32 of shape [6]; wanted an integer a row."),
-    (
-        "same-key",
-        {"keys": torch.stack([INDEX] * 2, 1)},
-        ShapeError,
-        "keys= holds torch.int64 of shape [6, 2]; wanted an integer",
-    ),
+    ("same-key", {"keys": torch.stack([INDEX] * 2, 1)}, ShapeError, "keys= holds torch.int64 of shape [6, 2]; wanted"),
     ("same-key", {"keys": list("abcdef")}, TensorError, "keys must be a dense tensor on cpu, one value a row."),
     ("within-group", {"groups": INDEX > 0}, ShapeError, "groups= holds torch.bool of shape [6]; wanted an integer a row."),
     (
         "within-group",
         {"groups": {"view_a": INDEX, "view_b": INDEX.double()}},
         TensorError,
-        "groups holds torch.float64, torch.int64: all of its rows must be floating point, integers or boolean.",
+        "groups holds torch.float64, torch.",
     ),
     ("guide", {"guide": INDEX}, ShapeError, "guide= holds torch.int64 of shape [6]; wanted floating-point embeddings [B, E]."),
     ("guide", {"guide": {"view_a": GUIDE, "view_b": GUIDE[:, :3]}}, ShapeError, "guide holds rows of shapes"),
     ("guide", {"guide": GUIDE * math.nan}, NonFiniteError, "guide holds NaN or infinite values in 6 of 6 rows"),
-    (
-        "log-q",
-        {"candidate_log_q": INDEX},
-        ShapeError,
-        "candidate_log_q= holds torch.int64 of shape [6]; wanted a floating-point",
-    ),
-    (
-        "log-q",
-        {"candidate_log_q": INDEX.float().log()},
-        NonFiniteError,
-        "candidate_log_q holds NaN or infinite values in 1 of 6",
-    ),
+    ("log-q", {"candidate_log_q": INDEX}, ShapeError, "candidate_log_q= holds torch.int64 of shape [6]; wanted a floating"),
+    ("log-q", {"candidate_log_q": INDEX.float().log()}, NonFiniteError, "candidate_log_q holds NaN or infinite values in 1"),
     ("log-q:size=2", {"index": INDEX}, ConfigError, "index holds 2; size=2 of negative term 'log-q' allows 0 to 1."),
     ("log-q:size=9", {"index": -INDEX}, ConfigError, "index holds -2; size=9 of negative term 'log-q' allows 0 to 8."),
-    (
-        "hardness:of=hard",
-        {"hard_negatives": HARD.flatten(0, 1)},
-        ConfigError,
-        "of=hard of negative term 'hardness' needs to know whose hard negatives they are: pass hard_negatives [B, k, D].",
-    ),
-    (
-        "hardness",
-        {"keys": INDEX},
-        ConfigError,
-        "keys= is no argument of this loss, and negatives= names no term that reads it.",
-    ),
+    ("hardness:of=hard", {"hard_negatives": HARD.flatten(0, 1)}, ConfigError, "of=hard of negative term 'hardness' needs to k"),
+    ("hardness", {"keys": INDEX}, ConfigError, "keys= is no argument of this loss, and negatives= names no term that reads"),
     ("same-key", {"key": INDEX}, ConfigError, "key= is no argument of this loss"),
 ]
 
 
-@pytest.mark.parametrize(("negatives", "given", "error", "message"), WRONG)
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    ("negatives", "given", "error", "message", "training"), [(*case, bool(place % 2)) for place, case in enumerate(WRONG)]
+)
 def test_a_wrong_argument_is_refused_by_name(
     negatives: str, given: dict[str, Any], error: type[Exception], message: str, training: bool
 ) -> None:
@@ -205,69 +166,24 @@ def test_a_wrong_argument_is_refused_by_name(
     assert all(not buffer.any() for buffer in loss_fn.buffers()), "what is refused is not counted"
 
 
+TOP, PLAIN = ("amcl:dimension=4", "amcl-top:top_k=2,beta=0.1"), ("fixed", "infonce")
+
+
 @pytest.mark.parametrize(
     ("strategy", "objective", "layout", "negatives", "message"),
     [
-        (
-            "amcl:dimension=4",
-            "amcl-top:top_k=2,beta=0.1",
-            CROSS,
-            "debiased",
-            "objective 'amcl-top' ranks all negatives of a row",
-        ),
-        (
-            "amcl:dimension=4",
-            "amcl-top:top_k=2,beta=0.1",
-            CROSS,
-            "hardness",
-            "objective 'amcl-top' ranks all negatives of a row",
-        ),
-        (
-            "amcl:dimension=4",
-            "amcl-top:top_k=2,beta=0.1",
-            f"{CROSS}:directions=ab+aa",
-            None,
-            "the most similar negatives of a row",
-        ),
-        ("amcl:dimension=4", "dcl", CROSS, "debiased", "negative term 'debiased' needs the smallest logit of a row"),
-        (
-            "fixed",
-            "infonce",
-            "two-view",
-            "hardness:blocks=aa",
-            "blocks=aa of negative term 'hardness' must be among those of lay",
-        ),
-        (
-            "fixed",
-            "infonce",
-            CROSS,
-            "hardness:blocks=aa",
-            "blocks=aa of negative term 'hardness' must be among those of layout",
-        ),
-        (
-            "fixed",
-            "infonce",
-            CROSS,
-            "hardness:blocks=ac",
-            "blocks=ac of negative term 'hardness' must be some of ab, aa, ba, bb",
-        ),
-        ("fixed", "infonce", CROSS, "hardness+hardness:of=hard", "negative term 'hardness' is given twice"),
-        ("fixed", "infonce", f"{CROSS}:directions=aa+ab", None, "directions=aa+ab of layout 'cross-view' must begin with ab"),
-        (
-            "fixed",
-            "infonce",
-            f"{CROSS}:directions=ab+aa,softmax=separate",
-            None,
-            "directions=ab+aa of layout 'cross-view' needs s",
-        ),
-        (
-            "fixed",
-            "infonce",
-            f"{CROSS}:directions=ab+aa,in_batch=false",
-            None,
-            "directions=ab+aa of layout 'cross-view' must be ab",
-        ),
-        ("fixed", "infonce", f"{CROSS}:in_batch=false", None, "in_batch=false of layout 'cross-view' needs hard_negatives="),
+        (*TOP, CROSS, "debiased", "objective 'amcl-top' ranks all negatives of a row"),
+        (*TOP, CROSS, "hardness", "objective 'amcl-top' ranks all negatives of a row"),
+        (*TOP, f"{CROSS}:directions=ab+aa", None, "the most similar negatives of a row"),
+        (TOP[0], "dcl", CROSS, "debiased", "negative term 'debiased' needs the smallest logit of a row"),
+        (*PLAIN, "two-view", "hardness:blocks=aa", "blocks=aa of negative term 'hardness' must be among those of layout"),
+        (*PLAIN, CROSS, "hardness:blocks=aa", "blocks=aa of negative term 'hardness' must be among those of layout"),
+        (*PLAIN, CROSS, "hardness:blocks=ac", "blocks=ac of negative term 'hardness' must be some of ab, aa, ba, bb"),
+        (*PLAIN, CROSS, "hardness+hardness:of=hard", "negative term 'hardness' is given twice"),
+        (*PLAIN, f"{CROSS}:directions=aa+ab", None, "directions=aa+ab of layout 'cross-view' must begin with ab"),
+        (*PLAIN, f"{CROSS}:directions=ab+aa,softmax=separate", None, "directions=ab+aa of layout 'cross-view' needs s"),
+        (*PLAIN, f"{CROSS}:directions=ab+aa,in_batch=false", None, "directions=ab+aa of layout 'cross-view' must be ab"),
+        (*PLAIN, f"{CROSS}:in_batch=false", None, "in_batch=false of layout 'cross-view' needs hard_negatives="),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(
@@ -276,10 +192,3 @@ def test_what_does_not_go_together_is_refused_by_name(
     with pytest.raises(TempplugError) as caught:
         ContrastiveLoss(strategy, objective, layout, negatives=negatives).double()(VIEW_A, VIEW_B)
     assert str(caught.value).startswith(message)
-
-
-def test_debiased_has_no_form_for_pair_functions() -> None:
-    with pytest.raises(
-        ConfigError, match=r"negative term 'debiased' works on log-sum-exps, which objective 'sigmoid.*' has not"
-    ):
-        ContrastiveLoss("learnable", "sigmoid", CROSS, negatives=create_negatives("debiased"))

@@ -25,6 +25,7 @@ GUIDES = {
     name: torch.randn(rows, 3, generator=GENERATOR, dtype=torch.float64)
     for name, rows in (("view_a", N), ("view_b", N), ("hard_negatives", M - N))
 }
+LOG_Q = -torch.linspace(0, 3, M, dtype=torch.float64)
 POSITIVE = torch.rand(N, M, generator=GENERATOR) < 0.3
 POSITIVE[:, 2] = True
 NEGATIVE = ~POSITIVE & (torch.rand(N, M, generator=GENERATOR) < 0.8)
@@ -68,6 +69,10 @@ TERMS: dict[str, tuple[dict[str, Any], Callable[[Tensor, Tensor], Tensor]]] = {
     "hardness:strength=0.2": ({}, lambda s, positive: 0.2 * s),
     "same-key": ({"keys": KEYS}, by_key),
     "guide:margin=0.1": ({"guide": GUIDES}, by_guide),
+    "log-q": (
+        {"candidate_log_q": {"view_b": LOG_Q[:N], "hard_negatives": LOG_Q[N:]}},
+        lambda s, positive: -LOG_Q.expand_as(s),
+    ),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -169,55 +168,3 @@ def test_rows_without_negatives_leave_their_averages_alone_and_cold_logits_stay_
     state = loss_fn.objective.log_averages
     assert state.isfinite().nonzero().flatten().tolist() == [0, 2]
     assert state.isneginf().sum() == 6
-
-
-def error_after(objective: str, steps: list[int]) -> list[float]:
-    """Relative error of the mean gradient over all batches of two of eight examples, after some steps of gradient descent."""
-    generator = torch.Generator().manual_seed(0)
-    a = torch.randn(8, 5, dtype=torch.float64, generator=generator)
-    rows = [a, a + 0.7 * torch.randn(8, 5, dtype=torch.float64, generator=generator)]
-    rows = [each.requires_grad_() for each in rows]
-    loss_fn = ContrastiveLoss(f"fixed:temperature={TAU}", objective, "cross-view", symmetric=True).double()
-    batches = [torch.tensor(each) for each in itertools.combinations(range(8), 2)]
-    averages = "log_averages" in dict(loss_fn.objective.named_buffers())
-
-    def gradient(index: Tensor) -> Tensor:
-        given = loss_fn.accepted(index=index)
-        return torch.cat(torch.autograd.grad(loss_fn(*(each[index] for each in rows), **given), rows))
-
-    def whole() -> Tensor:
-        """The gradient of the loss over the whole data set, written out."""
-        similarity = normalize(rows[0]) @ normalize(rows[1]).T / TAU
-        off = ~torch.eye(8, dtype=torch.bool)
-        total = torch.zeros((), dtype=torch.float64)
-        for logits in (similarity, similarity.T):
-            if averages:
-                d = (logits - logits.diagonal()[:, None]).exp()
-                total = total + TAU * torch.log((d * off).sum(1) / 7).mean() / 2
-            else:
-                total = total + torch.nn.functional.cross_entropy(logits, torch.arange(8)) / 2
-        return torch.cat(torch.autograd.grad(total, rows))
-
-    errors = []
-    for step in range(max(steps) + 1):
-        if step in steps:
-            before, mean = {name: each.clone() for name, each in loss_fn.named_buffers()}, torch.zeros_like(torch.cat(rows))
-            for index in batches:
-                mean += gradient(index) / len(batches)
-                for name, each in loss_fn.named_buffers():
-                    each.copy_(before[name])
-            errors.append(float((mean - whole()).norm() / whole().norm()))
-        moved = gradient(torch.randperm(8, generator=generator)[:2])
-        with torch.no_grad():
-            for each, part in zip(rows, moved.split(8), strict=True):
-                each -= 0.01 * part
-    return errors
-
-
-def test_the_bias_of_small_batches_vanishes_and_that_of_infonce_does_not() -> None:
-    for options, share in (("", 0.6), (",relative=false", 0.45)):
-        first, middle, last = error_after(f"sogclr:size=8,gamma=0.05{options}", [0, 300, 600])
-        assert last < middle < first
-        assert last < share * first
-    first, middle, last = error_after("infonce", [0, 300, 600])
-    assert last > middle > first > 0.5
