@@ -16,6 +16,7 @@ from rich.console import Console
 
 from tempplug.errors import ConfigError
 from tempplug.options import format_value
+from tempplug.parser import Parser
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
@@ -82,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures."
-    )
+    parser = Parser(prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures.")
     actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report}")
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
@@ -98,7 +97,6 @@ def _parser() -> argparse.ArgumentParser:
         help="run a suite",
         description="Run the tasks of a suite: train and measure every arm with every seed, or measure speed.",
         epilog=_RUN_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("suite", nargs="?", help="name of a suite (tempplug bench list); all: every suite that trains")
     own = _add_run_options(run)

@@ -6,7 +6,6 @@ anchor. This module must not depend on any particular strategy.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from tempplug import Batch, LogitMap, Strategy, create_strategy
 from tempplug.errors import ConfigError
+from tempplug.parser import Parser
 from tempplug_benchmarks.report.drawing import COLOURS, STYLE, THEME, label_ratios, save
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         TempplugError: the command failed.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug plot",
         description="Draw temperature, logit and gradient against similarity.",
         epilog="example: tempplug plot fixed:temperature=0.1 macl temperature-free dystress --out curves.png",

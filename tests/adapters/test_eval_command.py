@@ -92,4 +92,7 @@ def test_errors_are_one_line(
 @pytest.mark.parametrize("words", ["", "model --pooling max", "model --split train", "model --mystery"])
 def test_mistyped_command_lines(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words.split()) == 2
-    assert "usage: tempplug eval sts" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.endswith("(`tempplug eval sts -h` lists the flags)\n")
+    assert err.count("\n") == 1

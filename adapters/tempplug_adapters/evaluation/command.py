@@ -15,6 +15,7 @@ from typing import Any
 
 from tempplug.errors import ConfigError
 from tempplug.options import options_of
+from tempplug.parser import Parser
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.flags import add_setting, device_flag
 
@@ -49,7 +50,7 @@ class EvalCommand:
 
     def __call__(self, arguments: list[str]) -> int:
         """Runs the command; raises TempplugError if the input is invalid."""
-        parser = argparse.ArgumentParser(prog=f"tempplug eval {self.name}", description=self.description, epilog=self.epilog)
+        parser = Parser(prog=f"tempplug eval {self.name}", description=self.description, epilog=self.epilog)
         for flag, options in self.flags.items():
             parser.add_argument(flag, **options)
         if self.settings is not None:

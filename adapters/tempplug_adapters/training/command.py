@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
+from tempplug.parser import Help
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
@@ -132,7 +133,13 @@ def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
     parser = HfArgumentParser(
         MethodArguments,  # type: ignore[arg-type]
         prog=f"tempplug train {info.name}",
+        usage=f"tempplug train {info.name} ... [flags]",
         description="Flags of transformers' TrainingArguments; those of the recipe are their own.",
+        formatter_class=_HelpWithDefaults,
         allow_abbrev=False,
     )
     return parser
+
+
+class _HelpWithDefaults(Help, argparse.ArgumentDefaultsHelpFormatter):
+    """Our help, with the defaults that transformers leaves to its formatter."""

@@ -27,8 +27,7 @@ Optimizer = Annotated[str, Choice(OPTIMIZERS, help="optimizer of the weights; --
 Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
 GradientNorm = Annotated[float, Number(at_least=0, help="norm to which gradients are clipped; 0: no clipping")]
 DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
-# Settings that TrainingArguments accepts under the same name.
-_TRAINING = (
+TRAINING = (
     "num_train_epochs",
     "per_device_train_batch_size",
     "learning_rate",
@@ -40,6 +39,7 @@ _TRAINING = (
     "bf16",
     "seed",
 )
+"""Settings that `transformers.TrainingArguments` has under the same name."""
 
 
 def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
@@ -148,7 +148,7 @@ class Recipe:
 
     def training(self) -> dict[str, Any]:
         """Returns the settings that `transformers.TrainingArguments` accepts."""
-        return {name: value for name in _TRAINING if (value := getattr(self, name)) is not None}
+        return {name: value for name in TRAINING if (value := getattr(self, name)) is not None}
 
     def changed(self, **changes: Any) -> Self:
         """Returns a copy with changed settings; raises UnknownNameError and ConfigError, which name the setting."""

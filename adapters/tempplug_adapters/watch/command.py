@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -11,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.parser import Parser
 from tempplug_adapters.watch.logs import Logs, read_logs
 from tempplug_adapters.watch.problems import problems
 
@@ -46,11 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         TempplugError: the folder contains no log.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug watch",
         description="Show temperature, similarities and gradient of a training over its steps, and report problems.",
         epilog=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="folder of the training")
     parser.add_argument("--once", action="store_true", help="show the current state and exit, instead of waiting for more")
