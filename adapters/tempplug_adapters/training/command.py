@@ -33,10 +33,13 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         _training_parser(info).print_help()
         return 0
     parsed, rest = build_parser(info).parse_known_args(arguments)
-    from tempplug_adapters.training.command_line import plain_warnings  # imports torch, which --help does not need
+    from tempplug_adapters.training.command_line import (  # imports torch, which --help does not need
+        plain_warnings,
+        without_loading_bars,
+    )
 
     try:
-        with plain_warnings():
+        with plain_warnings(), without_loading_bars():
             recipe = info.recipe(parsed.recipe)
             recipe = recipe.changed(**given_settings(parsed, recipe))
             with on_termination(_end):

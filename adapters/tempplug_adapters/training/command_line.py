@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -52,3 +53,21 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
+
+
+@contextmanager
+def without_loading_bars() -> Iterator[None]:
+    """Hides transformers' progress bars for reading and writing weights during the block; those of downloads are kept."""
+    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
+    from transformers.utils import logging as untyped
+
+    logging: Any = untyped
+    shown, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
+    logging.disable_progress_bar()
+    if downloads:
+        enable_progress_bars()  # transformers has hidden them too
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

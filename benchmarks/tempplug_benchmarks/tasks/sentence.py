@@ -119,11 +119,10 @@ _TRANSFER_SMALL = tuple(name for name in TRANSFER if name != "SST2")
 _TRANSFER_ARMS = (*_FIXED[1:6], *_ADAPTIVE)
 _GENERATED: Mapping[str, Any] = {
     "model_name_or_path": "generated",
-    "pooler": "avg",
+    "pooling": "avg",
     "learning_rate": 1e-3,
     "per_device_train_batch_size": 32,
     "max_train_samples": 2560,
-    "sts_test": False,
 }
 # The tiny encoder of the data folder.
 _SMALL: Mapping[str, Any] = {"model_name_or_path": "text/bert-wiki-mini", "bf16": True}
@@ -157,7 +156,7 @@ def _transfer(profile: Profile, tasks: Sequence[str], labels: Sequence[str], rep
     return replace(
         profile,
         dataset=f"{profile.dataset.partition(';')[0]}; {', '.join(tasks)} as SentEval has them",
-        recipe=profile.recipe.changed(sts_test=False, transfer_test=tuple(tasks)),
+        recipe=profile.recipe.changed(tasks=tuple(tasks)),
         arms=(UNTRAINED, *arms(*labels, reported=_TRANSFER_REPORTED if reported else None)),
         metrics=(_CHOICE, *metrics),
         primary=metrics[-1].name,
@@ -177,7 +176,7 @@ def _real(
 ) -> Profile:
     return Profile(
         dataset=f"{dataset}; STS12-16, STS-B and SICK-R as SentEval has them",
-        recipe=METHOD.recipe(recipe, **changes),
+        recipe=METHOD.recipe(recipe, tasks=STS, **changes),
         arms=(UNTRAINED, *arms(*_ARMS, reported=_REPORTED if reported else None)),
         metrics=_REAL_STS,
         primary="Avg",
@@ -205,7 +204,7 @@ _PAPER_UNSUPERVISED = _real(*_WIKI1M, "unsupervised-bert", reported=True, traini
 _PAPER_ROBERTA = _real(*_WIKI1M, "macl-roberta", training={"fp16": True})
 _QUICK_UNSUPERVISED = _quick("unsupervised-bert", generated_sentences)
 _QUICK_TRANSFER = replace(
-    _quick("unsupervised-bert", generated_sentences, transfer_test=("TREC",)),
+    _quick("unsupervised-bert", generated_sentences, tasks=("TREC",)),
     metrics=(
         Metric(
             name="TREC",
@@ -238,7 +237,7 @@ _SMALL_SUPERVISED = _real(
     **_SMALL,
     columns=("premise", "hypothesis"),
     where=("label=entailment",),
-    pooler="avg",
+    pooling="avg",
     learning_rate=6e-4,
     warmup_steps=0.05,
     per_device_train_batch_size=64,
