@@ -152,7 +152,9 @@ def test_a_run_reports_and_keeps_an_encoder(toys: Path, tmp_path: Path, capsys: 
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert (results["steps"], results["items"]) == (10, 160)
     logged = next(entry for entry in results["history"] if "loss" in entry)
-    assert {"temperature", "positive_similarity", "uniformity", "alignment", "infonce"} <= set(logged)
+    assert {"temperature", "positive_similarity", "negative_similarity", "gradient_scale"} <= set(logged)
+    assert not {"uniformity", "alignment", "infonce", "floor_hits"} & set(logged)
+    assert {"uniformity", "alignment"} <= set(results["course"])
     evaluated = [entry["eval_stsb_dev"] for entry in results["history"] if "eval_stsb_dev" in entry]
     assert results["evaluation"] == {"stsb_dev": max(evaluated)}
     assert f"{max(evaluated):.2f}" in out.splitlines()[-1]

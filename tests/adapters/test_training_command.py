@@ -31,6 +31,8 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert out.count("epoch 1 of 3  loss ") == 1
     assert "epoch 1 of 3  spread " in out
     assert "  temperature " in out
+    assert len(re.findall(r"^epoch 3 of 3  spread ", out, flags=re.M)) == 1, "the last epoch's"
+    assert len(re.findall(r"final +1", out)) == 1, "the final figures are printed once"
     *_, told, _, last = out.splitlines()
     assert last.split() == ["final", "1.00"]
     results = json.loads((tmp_path / "metrics.json").read_text())
@@ -81,7 +83,7 @@ def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_wit
         assert kind.help in text
     assert "passes over the points (default: 3; long: 30)" in text
     assert "views (default: 0.1)" in text
-    spellings = [word for line in parser.format_help().splitlines() for word in line.split()[:2] if word.startswith("--")]
+    spellings = re.findall(r"^  (?:-h, )?(--\S+)", parser.format_help(), flags=re.M)
     assert len(spellings) == len(set(spellings)) > 20
     assert not [each for each in spellings if "_" in each]
     assert "--[no-]bf16" in spellings

@@ -77,6 +77,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
         parsed.contrastive_objective,
         parsed.temperature_learning_rate,
         parsed.contrastive_negatives,
+        parsed.log_record,
     )
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes

@@ -58,16 +58,17 @@ def plain_warnings() -> Iterator[None]:
 @contextmanager
 def without_loading_bars() -> Iterator[None]:
     """Hides transformers' progress bars for reading and writing weights during the block; those of downloads are kept."""
-    from huggingface_hub.utils import are_progress_bars_disabled, enable_progress_bars
-    from transformers.utils import logging as untyped
+    from huggingface_hub import utils
+    from transformers.utils import logging
 
-    logging: Any = untyped
-    shown, downloads = logging.is_progress_bar_enabled(), not are_progress_bars_disabled()
-    logging.disable_progress_bar()
+    bars: Any = logging
+    hub: Any = utils
+    shown, downloads = bars.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    bars.disable_progress_bar()
     if downloads:
-        enable_progress_bars()  # transformers has hidden them too
+        hub.enable_progress_bars()  # transformers has hidden them too
     try:
         yield
     finally:
         if shown:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()

@@ -12,6 +12,7 @@ from typing import Any
 import tempplug
 from tempplug.options import Choice, Flag, Kind, Number, Numbers, Words, format_value
 from tempplug.parser import Parser
+from tempplug_adapters.measurements import RECORDS
 from tempplug_adapters.storage.files import Folder
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import TRAINING, Recipe
@@ -21,7 +22,6 @@ TRAINING_NOTE = (
     "Flags of transformers' TrainingArguments. All of them work: --gradient-accumulation-steps, --fp16, --eval-strategy epoch, "
     "--save-steps, --report-to tensorboard, --load-best-model-at-end, ...; --help-training lists them."
 )
-RECORDS = ("brief", "full")
 
 
 def build_parser(info: MethodInfo) -> Parser:

@@ -54,23 +54,26 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
 
     >>> around(0.2)["dystress"]
     {'temperature_min': 0.1, 'temperature_max': 0.2}
+    >>> around(0.05)["mm-ts"]["amplitude"]  # ten digits, without the rounding error of 0.8 * 0.05
+    0.04
     """
+    half, twice, most = (float(f"{share * temperature:.10g}") for share in (0.5, 2, 0.8))
     return {
         "fixed": {"temperature": temperature},
         "learnable": {"initial_temperature": temperature},
         "macl": {"base_temperature": temperature, "alpha": 0.5, "threshold": 0.0},
-        "dystress": {"temperature_min": temperature / 2, "temperature_max": temperature},
-        "schedule": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
+        "dystress": {"temperature_min": half, "temperature_max": temperature},
+        "schedule": {"temperature_min": half, "temperature_max": twice},
         "uncertainty": {"base_temperature": temperature},
-        "tempnet": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
+        "tempnet": {"temperature_min": half, "temperature_max": twice},
         # proportions of the paper's example, whose fixed temperature is taken to be 0.1
         "mm-ts": {
-            "temperature_min": temperature / 2,
-            "temperature_max": 2 * temperature,
-            "amplitude": 0.8 * temperature,
+            "temperature_min": half,
+            "temperature_max": twice,
+            "amplitude": most,
         },
         # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
-        "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
+        "individual": {"temperature_init": temperature, "temperature_min": min(0.05, half)},
         **own,
     }
 
