@@ -117,7 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a folder inside it")
     report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
-    report.add_argument("--out", type=Path, metavar="FILE", help="file to write instead of standard output")
+    report.add_argument("--output", type=Path, metavar="FILE", help="file to write instead of standard output")
     report.set_defaults(action=_report)
     return parser
 
@@ -229,8 +229,8 @@ def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Se
 def _report(options: argparse.Namespace) -> int:
     found = reports(options.folder)
     if options.format == "terminal":
-        if options.out is not None:
-            raise ConfigError(f"--out {options.out} goes with --format markdown or html.")
+        if options.output is not None:
+            raise ConfigError(f"--output {options.output} goes with --format markdown or html.")
         for report in found:
             report.print(Console())
         return 0
@@ -238,8 +238,8 @@ def _report(options: argparse.Namespace) -> int:
         content = "\n".join(report.markdown() for report in found)
     else:
         content = page([part for report in found for part in report.html_parts()])
-    if options.out is None:
+    if options.output is None:
         sys.stdout.write(content)
     else:
-        write_text(options.out, content)
+        write_text(options.output, content)
     return 0
