@@ -41,9 +41,9 @@ RESULTS := benchmarks/results
 REPORTED := $(patsubst $(RESULTS)/%/,%,$(wildcard $(RESULTS)/*/*/))
 
 report: .venv/bench.stamp
-	$(BIN)/tempplug bench report $(RESULTS) --format html --out $(RESULTS)/index.html
+	$(BIN)/tempplug bench report $(RESULTS) --format html --output $(RESULTS)/index.html
 	for each in $(REPORTED); do \
-		$(BIN)/tempplug bench report $(RESULTS)/$$each --format markdown --out $(RESULTS)/$$(echo $$each | tr / _).md || exit 1; \
+		$(BIN)/tempplug bench report $(RESULTS)/$$each --format markdown --output $(RESULTS)/$$(echo $$each | tr / _).md || exit 1; \
 	done
 	$(BIN)/tempplug bench sweep --suite sentence --profile small --tasks supervised --temperatures 0.02 0.03 0.04 0.05 0.07 0.1 0.2 \
 		--output $(RESULTS) > /dev/null

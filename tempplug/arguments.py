@@ -123,34 +123,34 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
     ('macl', {'alpha': 2, 'threshold': 0.8})
     """
     group = parser.add_argument_group("temperature")
-    group.add_argument(
-        "--temperature-strategy",
-        "--temperature_strategy",
-        default=default,
-        metavar="SPEC",
-        help="name or name:key=value,... of a temperature strategy; `tempplug list` shows them",
-    )
-    group.add_argument(
-        "--temperature-args",
-        "--temperature_args",
-        nargs="*",
-        default=[],
-        metavar="KEY=VALUE",
-        help="options of the strategy; `tempplug show NAME` lists them with their ranges",
-    )
-    group.add_argument(
-        "--contrastive-objective",
-        "--contrastive_objective",
-        default="infonce",
-        metavar="SPEC",
-        help="name or name:key=value,... of a contrastive objective",
-    )
-    group.add_argument(
-        "--contrastive-negatives",
-        "--contrastive_negatives",
-        default=None,
-        metavar="SPEC",
-        help="name or name:key=value,... of a term on negatives, or several joined by + (default: none); `tempplug list "
-        "negatives` shows them",
-    )
+    flags: dict[str, dict[str, Any]] = {
+        "temperature-strategy": {
+            "default": default,
+            "metavar": "SPEC",
+            "help": "name or name:key=value,... of a temperature strategy; `tempplug list` shows them",
+        },
+        "temperature-args": {
+            "nargs": "*",
+            "default": [],
+            "metavar": "KEY=VALUE",
+            "help": "options of the strategy; `tempplug show NAME` lists them with their ranges",
+        },
+        "contrastive-objective": {
+            "default": "infonce",
+            "metavar": "SPEC",
+            "help": "name or name:key=value,... of a contrastive objective",
+        },
+        "contrastive-negatives": {
+            "metavar": "SPEC",
+            "help": "name or name:key=value,... of a term on negatives, or several joined by + (default: none); `tempplug list "
+            "negatives` shows them",
+        },
+    }
+    for flag, options in flags.items():
+        group.add_argument(f"--{flag}", **options)
+        # a flag of its own, as help would show a second spelling of the first
+        spelling = flag.replace("-", "_")
+        group.add_argument(
+            f"--{spelling}", dest=spelling, **{**options, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        )
     return group

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from tempplug import __version__
 from tempplug.errors import UnknownNameError, install_command, nearest
 from tempplug.options import Option, format_value, options_of
+from tempplug.parser import Parser, columns, wrapped
 from tempplug.plugins import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
 from tempplug.plugins.info import Info
 from tempplug.plugins.manager import BUILT_IN, DISABLE, Plugin
@@ -36,7 +37,7 @@ _FEW = 10
 EPILOG = (
     "`tempplug COMMAND -h` explains a command.",
     "",
-    "exit status: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. TEMPPLUG_TRACEBACK=1 shows",
+    "exit status: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. TEMPPLUG_TRACEBACK=1 shows "
     "where in the code an error came from.",
 )
 
@@ -66,14 +67,13 @@ def run(words: list[str]) -> object:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> Parser:
     commands = {**OWN_COMMANDS, **{each.name: each.summary for each in registry().all(CommandInfo)}}
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug",
         usage="tempplug [-h] [--version] COMMAND ...",
         description="Temperature strategies for contrastive losses.",
-        epilog="\n".join(["commands:", *_columns(commands.items()), "", *EPILOG]),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="\n".join(["commands:", *columns(commands.items()), "", *EPILOG]),
     )
     parser.add_argument("--version", action="version", version=f"tempplug {__version__}")
     chosen = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, metavar="COMMAND", prog="tempplug")
@@ -86,13 +86,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _columns(rows: Iterable[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Returns lines of two columns."""
-    pairs = list(rows)
-    width = max((len(name) for name, _ in pairs), default=0)
-    return [f"{indent}{name:<{width}}  {text}".rstrip() for name, text in pairs]
-
-
 def _plugin_command(words: list[str]) -> object:
     commands = {each.name: each.summary for each in registry().all(CommandInfo)}
     for length in range(len(words), 0, -1):
@@ -103,7 +96,7 @@ def _plugin_command(words: list[str]) -> object:
             with registry().explaining(info):
                 return command(words[length:])
     completions = {name: summary for name, summary in commands.items() if name.startswith(f"{words[0]} ")}
-    listed = "\n".join(_columns(completions.items()))
+    listed = "\n".join(columns(completions.items()))
     if completions and words[1:2] in (["-h"], ["--help"]):
         print(f"usage: tempplug {words[0]} COMMAND ...\n\ncommands:\n{listed}")
         return 0
@@ -128,7 +121,7 @@ def _list(kind: str | None) -> None:
         infos = registry().all(KINDS[name])
         notes = ["; ".join(filter(None, (info.reference, info.status))) for info in infos]
         rows = [(info.name, info.summary + (f"  [{note}]" if note else "")) for info, note in zip(infos, notes, strict=True)]
-        blocks.append("\n".join([name, *_columns(rows)]))
+        blocks.append("\n".join([name, *columns(rows)]))
     print("\n\n".join(blocks))
 
 
@@ -137,7 +130,7 @@ def _presets() -> None:
         print(f"{each.name}: {each.loss()}")
         rows = [("batch", each.batch), ("needs", ", ".join(f"{name}=" for name in each.needs))]
         rows += [("source", each.source), ("note", each.note)]
-        print("\n".join(_columns(row for row in rows if row[1])))
+        print("\n".join(columns(row for row in rows if row[1])))
 
 
 def _plugins() -> None:
@@ -145,14 +138,14 @@ def _plugins() -> None:
         ("built in" if each.name in BUILT_IN else each.name, each.distribution or "by hand", _contribution(each))
         for each in registry().plugins()
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(2)]
-    print("\n".join(f"{name:<{widths[0]}}  {source:<{widths[1]}}  {what}" for name, source, what in rows))
+    print("\n".join(columns(zip(_joined(row[:2] for row in rows), (row[2] for row in rows), strict=True), "")))
     for fault in registry().faults():
         print(fault)
-    print(
-        f"\n{DISABLE}=NAME,NAME in the environment leaves plugins out, of every command and program; what is built in stays.\n"
+    told = (
+        f"{DISABLE}=NAME,NAME in the environment leaves plugins out, of every command and program; what is built in stays. "
         "One that is broken is left out by itself; `pip uninstall` of its distribution removes it."
     )
+    print("\n".join(["", *wrapped(told)]))
 
 
 def _contribution(plugin: Plugin) -> str:
@@ -187,7 +180,7 @@ def _explain(info: Info) -> str:
         rows = [("source", info.reference), ("object", info.target), ("needs", ", ".join(info.requires))]
         if info.extra:
             rows.append(("install", install_command(info.extra, info.distribution)))
-        return "\n".join(lines + _columns(row for row in rows if row[1]))
+        return "\n".join(lines + columns(row for row in rows if row[1]))
     from tempplug.create import load_class  # loads torch
 
     target = load_class(info)
@@ -197,7 +190,7 @@ def _explain(info: Info) -> str:
     reads = ", ".join(f"{name}=" for name in sorted(getattr(target, "takes", ())))
     rows += [("reads", reads)] if reads else []
     rows += [("spec", _example(info.name, options)), ("options", "" if options else "none")]
-    return "\n".join([*lines, *_columns(rows), *_options(options)])
+    return "\n".join([*lines, *columns(rows), *_options(options)])
 
 
 def _options(options: Sequence[Option]) -> list[str]:
@@ -205,8 +198,14 @@ def _options(options: Sequence[Option]) -> list[str]:
     names = [each.name for each in options]
     defaults = ["required" if each.required else f"default {format_value(each.default)}" for each in options]
     texts = ["; ".join(filter(None, [each.kind.describe(), each.kind.help])) if each.kind else "" for each in options]
-    rows = [(name, text) for name, text in zip(names, _columns(zip(defaults, texts, strict=True), ""), strict=True)]
-    return _columns(rows, "    ")
+    return columns(zip(names, _joined(zip(defaults, texts, strict=True)), strict=True), "    ")
+
+
+def _joined(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Returns each row, of two texts, as one text; the second begins at the same letter in all."""
+    pairs = list(rows)
+    width = max((len(first) for first, _ in pairs), default=0)
+    return [f"{first:<{width}}  {second}".rstrip() for first, second in pairs]
 
 
 def _example(name: str, options: Sequence[Option]) -> str:

@@ -97,6 +97,7 @@ def main(words: Sequence[str]) -> list[dict[str, float]]:
         training,
         train_dataset=Captioned(arguments, model.config.vision_config.image_size, tokenizer),
         contrastive_loss=temperature.create_loss("cross-view", symmetric=True, temperatures=temperatures),
+        log_record=temperature.log_record,
     )
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     trainer.save_model()

@@ -77,7 +77,11 @@ def main(words: Sequence[str]) -> dict[str, float | str]:
     model = create_model(arguments).to(training.device)
     loss = temperature.create_sentence_transformers_loss(model, mini_batch_size=arguments.mini_batch_size)
     trainer = TemperatureSentenceTransformerTrainer(
-        model, training, train_dataset=data.select(range(min(arguments.triplets or len(data), len(data)))), loss=loss
+        model,
+        training,
+        train_dataset=data.select(range(min(arguments.triplets or len(data), len(data)))),
+        loss=loss,
+        log_record=temperature.log_record,
     )
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
     trainer.save_model()

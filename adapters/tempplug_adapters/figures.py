@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.storage.files import write_file
+from tempplug_adapters.storage.files import write_file, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's colours for colour-blind readers, without yellow, which has little contrast on white."""
+DARK = {
+    **{"#000000": "#e7eaf0", "#ffffff": "#13161c", "#0072b2": "#2f93d4"},
+    **dict.fromkeys(("#dfe4ec", "#e3e6ec", "#e8ecf2", "#b0b0b0", "#cccccc"), "#333a48"),
+}
+"""Colours of an SVG on a dark page, where they differ."""
 _DATES: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
@@ -36,17 +42,37 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 def save_figure(figure: Figure, path: Path, title: str) -> None:
     """Writes a figure reproducibly to .png, .svg or .pdf; raises ConfigError for other extensions, DataError if it cannot."""
     check_format(path)
-    write_file(path, lambda temporary: _save(figure, temporary, path.suffix.lower(), title))
+    kind = path.suffix.lower()
+    if kind == ".svg":
+        write_text(path, svg_text(figure, title))
+    else:
+        write_file(path, lambda temporary: _draw(figure, temporary, kind, title))
 
 
 def svg_text(figure: Figure, title: str) -> str:
     """Returns a figure as SVG with selectable text."""
     stream = io.StringIO()
-    _save(figure, stream, ".svg", title)
-    return stream.getvalue()
+    _draw(figure, stream, ".svg", title)
+    return with_dark_colours(stream.getvalue(), DARK)
 
 
-def _save(figure: Figure, target: Any, kind: str, title: str) -> None:
+def with_dark_colours(svg: str, dark: Mapping[str, str]) -> str:
+    """Returns an SVG of matplotlib that has other colours where the reader prefers dark pages (``prefers-color-scheme``).
+
+    Args:
+        svg: the text of a file.
+        dark: colours on a dark page by those on a light one, ``#rrggbb`` each; black is that of text.
+    """
+    rules = [f"svg{{fill:{dark['#000000']}}}"]  # matplotlib writes no colour where it is black
+    for light, other in dark.items():
+        for style in ("fill", "stroke"):
+            if f"{style}: {light}" in svg:
+                rules.append(f'[style*="{style}: {light}"]{{{style}:{other}!important}}')
+    scheme = f"<style>@media(prefers-color-scheme:dark){{{''.join(rules)}}}</style>"
+    return svg.replace(" <defs>", f" {scheme}\n <defs>", 1)
+
+
+def _draw(figure: Figure, target: Any, kind: str, title: str) -> None:
     from matplotlib import rc_context
 
     with rc_context({"svg.hashsalt": "tempplug", "svg.fonttype": "none", "font.family": "sans-serif"}):

@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
-from tempplug_adapters.measurements import numbers_of
+from tempplug_adapters.measurements import check_record, logged, numbers_of
 from tempplug_adapters.parameter_groups import optimizer_groups
 
 logger = logging.getLogger(__name__)
@@ -45,10 +45,21 @@ class TemperatureCallback(_Callback):
     """Passes the training progress to every loss in a LightningModule, and logs statistics of the last batch.
 
     Progress is the number of epochs done, fractional, set once per optimizer step, so that accumulated micro-batches share it.
-    The numbers of `tempplug.StepRecord`, with ``temperature_mean`` as ``temperature``, are logged at the Trainer's
+    Numbers of `tempplug.StepRecord`, with ``temperature_mean`` as ``temperature``, are logged at the Trainer's
     ``log_every_n_steps`` and after the last batch of an epoch, prefixed with the name of the loss if there are several; logging
     synchronises with the device. The records are also passed to the ``tempplug_log`` plugins.
+
+    Args:
+        log_record: ``brief``: temperature, similarities, gradient scale, and what terms on negatives leave out; ``full``: all
+            that is not constant.
+
+    Raises:
+        UnknownNameError: ``log_record`` is neither.
     """
+
+    def __init__(self, log_record: str = "brief") -> None:
+        super().__init__()
+        self.log_record = check_record(log_record)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Sets the initial progress, which Lightning's sanity check needs."""
@@ -84,7 +95,7 @@ class TemperatureCallback(_Callback):
                 continue
             if trainer.is_global_zero:
                 registry().log(record)
-            numbers = numbers_of(record)
+            numbers = logged(numbers_of(record), self.log_record)
             prefix = f"{name}/" if len(losses) > 1 else ""
             pl_module.log_dict({f"{prefix}{key}": value for key, value in numbers.items()}, on_step=True, on_epoch=False)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tempplug.errors import ConfigError
+from tempplug.parser import Parser
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
@@ -62,9 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures."
-    )
+    parser = Parser(prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures.")
     actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report}")
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
@@ -78,7 +77,6 @@ def _parser() -> argparse.ArgumentParser:
         help="run a suite",
         description="Run the tasks of a suite: train and measure every arm with every seed, or measure speed.",
         epilog=files("tempplug_benchmarks").joinpath("run_help.txt").read_text(encoding="utf-8"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     run.add_argument("suite", nargs="?", help="name of a suite (tempplug bench list); all: every suite that trains")
     own = _add_run_options(run)
@@ -99,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     report.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a folder inside it")
     report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
-    report.add_argument("--out", type=Path, metavar="FILE", help="file to write instead of standard output")
+    report.add_argument("--output", type=Path, metavar="FILE", help="file to write instead of standard output")
     report.set_defaults(action=_report)
     return parser
 
@@ -175,8 +173,8 @@ def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Se
 def _report(options: argparse.Namespace) -> int:
     found = reports(options.folder)
     if options.format == "terminal":
-        if options.out is not None:
-            raise ConfigError(f"--out {options.out} goes with --format markdown or html.")
+        if options.output is not None:
+            raise ConfigError(f"--output {options.output} goes with --format markdown or html.")
         for report in found:
             report.print(Console())
         return 0
@@ -184,10 +182,10 @@ def _report(options: argparse.Namespace) -> int:
         content = "\n".join(report.markdown() for report in found)
     else:
         content = page([part for report in found for part in report.html_parts()])
-    if options.out is None:
+    if options.output is None:
         sys.stdout.write(content)
     else:
-        write_text(options.out, content)
+        write_text(options.output, content)
     return 0
 
 

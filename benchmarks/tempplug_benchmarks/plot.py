@@ -6,7 +6,6 @@ anchor. This module must not depend on any particular strategy.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from tempplug import Batch, LogitMap, Strategy, create_strategy
 from tempplug.errors import ConfigError
+from tempplug.parser import Parser
 from tempplug_benchmarks.report.drawing import COLOURS, STYLE, THEME, label_ratios, save
 
 FORMATS = (".png", ".svg", ".pdf")
@@ -96,7 +96,7 @@ def draw(found: Sequence[Curve], out: Path, caption: str) -> None:
         DataError: the file cannot be written.
     """
     if out.suffix.lower() not in FORMATS:
-        raise ConfigError(f"out={out} of a plot must end in {', '.join(FORMATS)}.")
+        raise ConfigError(f"output={out} of a plot must end in {', '.join(FORMATS)}.")
     columns = 1 if max(len(curve.label) for curve in found) > 60 else 2
     height = 4.2 + 0.22 * math.ceil(len(found) / columns)
     figure = Figure(figsize=(12.6, height), layout="constrained")
@@ -127,13 +127,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         TempplugError: the command failed.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug plot",
         description="Draw temperature, logit and gradient against similarity.",
-        epilog="example: tempplug plot fixed:temperature=0.1 macl temperature-free dystress --out curves.png",
+        epilog="example: tempplug plot fixed:temperature=0.1 macl temperature-free dystress --output curves.png",
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC", help="spec string of a strategy; `tempplug list` shows the names")
-    parser.add_argument("--out", type=Path, default=Path("curves.png"), metavar="FILE", help=".png, .svg or .pdf (curves.png)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("curves.png"), metavar="FILE", help=".png, .svg or .pdf (curves.png)"
+    )
     parser.add_argument(
         "--positive-similarity",
         type=float,
@@ -145,8 +147,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found = [curve for spec in options.specs for curve in curves(spec, options.positive_similarity, options.epoch)]
     caption = f"drawn at a mean positive similarity of {options.positive_similarity:g} and epoch {options.epoch:g}"
-    draw(found, options.out, caption)
-    print(f"wrote {options.out}")
+    draw(found, options.output, caption)
+    print(f"wrote {options.output}")
     return 0
 
 

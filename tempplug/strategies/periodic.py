@@ -52,7 +52,7 @@ class Periodic(Strategy):
         if not math.isfinite(epochs) or epochs < 0:
             raise ConfigError(f"epochs={epochs} of set_length must be a finite number of at least 0.")
         if self._follows_length and epochs:
-            self.configure(**{**self.options, "period": epochs / PERIODS})
+            self.configure(**{**self.options, "period": float(f"{epochs / PERIODS:.6g}")})
             self._follow()
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:

@@ -103,7 +103,8 @@ def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **
     method = METHOD.load()
     settings = {name: more.pop(name) for name in list(more) if name in ToyRecipe.kinds()}
     terms = more.pop("contrastive_negatives", None)
-    temperature = TemperatureArguments(strategy, [], objective or None, contrastive_negatives=terms)
+    record = more.pop("log_record", "brief")
+    temperature = TemperatureArguments(strategy, [], objective or None, contrastive_negatives=terms, log_record=record)
     return train(method, METHOD.recipe(**settings), data or Points(), temperature, folder, **more)
 
 

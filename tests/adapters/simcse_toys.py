@@ -31,7 +31,7 @@ def write_toys(folder: Path) -> Path:
 def recipe(folder: Path, **changes: Any) -> SimCSERecipe:
     """SimCSE's settings for the toys of a folder."""
     small = {"model_name_or_path": str(folder / "encoder"), "per_device_train_batch_size": 16, "learning_rate": 1e-3}
-    return SimCSERecipe(**{**small, "sts_test": False, **changes})
+    return SimCSERecipe(**{**small, **changes})
 
 
 def read(folder: Path, file: str, settings: SimCSERecipe) -> Sentences:

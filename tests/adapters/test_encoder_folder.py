@@ -48,7 +48,7 @@ def same(vectors: Any, wanted: Tensor) -> None:
 @pytest.mark.parametrize("pooler", [*POOLINGS, "cls of training only"])
 def test_all_libraries_give_the_vectors_of_the_training(toys: Path, tmp_path: Path, pooler: str) -> None:
     only = pooler == "cls of training only"
-    module, wanted = saved(toys, tmp_path, pooler=pooler.partition(" ")[0], mlp_only_train=only)
+    module, wanted = saved(toys, tmp_path, pooling=pooler.partition(" ")[0], mlp_only_train=only)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     model.save(str(tmp_path / "again"))
     assert model.max_seq_length == load_encoder(tmp_path).max_length == 64
@@ -69,7 +69,7 @@ def test_other_encoders_are_kept_with_the_vectors_of_the_training(toys: Path, tm
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     sizes |= {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     for name, model, changes in (
-        ("roberta", RobertaModel(RobertaConfig(max_position_embeddings=40, **sizes)), {"pooler": "avg"}),
+        ("roberta", RobertaModel(RobertaConfig(max_position_embeddings=40, **sizes)), {"pooling": "avg"}),
         (
             "masked",
             BertForMaskedLM(BertConfig(max_position_embeddings=39, **sizes)),

@@ -89,7 +89,29 @@ def test_errors_are_one_line(
     assert f"error: model='{sts_folder}' cannot be loaded" in capsys.readouterr().err
 
 
+def test_tasks_are_chosen_and_told_while_they_are_measured(
+    tiny_bert: Path, sts_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tiny_bert, "--data-dir", sts_folder, "--tasks", "STS13", "STSB") == 0
+    captured = capsys.readouterr()
+    assert [line.split()[0] for line in captured.out.splitlines() if line.startswith(("STS", "SICK", "average"))] == [
+        "STS13",
+        "STSB",
+    ]
+    assert captured.err.splitlines() == ["encoding …", "STS13 …", "STSB …"]
+
+
+def test_missing_data_are_named_before_the_model_is_loaded(sts_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("no-such-model", "--data-dir", sts_folder / "STSB") == 2
+    err = capsys.readouterr().err
+    assert "STS12" in err
+    assert "no-such-model" not in err
+
+
 @pytest.mark.parametrize("words", ["", "model --pooling max", "model --split train", "model --mystery"])
 def test_mistyped_command_lines(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*words.split()) == 2
-    assert "usage: tempplug eval sts" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.endswith("(`tempplug eval sts -h` lists the flags)\n")
+    assert err.count("\n") == 1

@@ -67,6 +67,7 @@ def test_the_flags_stand_beside_training_arguments_and_their_help_names_every_st
         ("--temperature-args temperature=-0.1", "temperature=-0.1 of strategy 'fixed' must be greater than 0"),
         ("--temperature-args temperature", "'temperature' is not an option"),
         ("--temperature-strategy macl:alpha=1 --temperature-args alpha=2", "option 'alpha' is given twice"),
+        ("--log-record all", "log_record='all' must be one of brief, full"),
         ("--temperature-learning-rate 0", "temperature_learning_rate=0.0 must be greater than 0"),
         ("--temperature-learning-rate 0.1", "no meaning for strategy 'fixed', which has no parameters"),
         (
@@ -76,7 +77,7 @@ def test_the_flags_stand_beside_training_arguments_and_their_help_names_every_st
     ],
 )
 def test_wrong_flags_are_refused_when_parsed(flags: str, message: str) -> None:
-    with pytest.raises(UnknownNameError if "unknown" in message else ConfigError, match=message):
+    with pytest.raises(UnknownNameError if "unknown" in message or "log_record" in message else ConfigError, match=message):
         parse(flags)
 
 

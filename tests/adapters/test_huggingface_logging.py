@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from transformers import EvalPrediction, TrainerCallback
 
 import tempplug
+from tempplug.errors import UnknownNameError
 from tempplug.plugins import Registry, hookimpl
 
 
@@ -40,12 +42,12 @@ def test_training_logs_measure_the_last_batch_and_reach_history_reporters_and_pl
     registry.register(Plugin(), name="collector")
     monkeypatch.setattr("tempplug.plugins.manager._registry", registry)
     reporter, data = Reporter(), Data(8)
-    keywords = {"train_dataset": data, "callbacks": [reporter]}
+    keywords = {"train_dataset": data, "callbacks": [reporter], "log_record": "full"}
     trainer = make(tmp_path, "macl:base_temperature=0.1", dropout=0.0, keywords=keywords, max_steps=1, learning_rate=0.0)
     trainer.train()
 
     history = trainer.state.log_history[0]
-    assert history["temperature_min"] <= history["temperature"] <= history["temperature_max"]
+    assert "temperature_min" not in history, "one temperature for all pairs has no smallest and largest"
     a, b = F.normalize(trainer.model(data.a)), F.normalize(trainer.model(data.b))
     similarity = (a * b).sum(1).mean().item()
     assert history["positive_similarity"] == pytest.approx(similarity, rel=1e-5)
@@ -60,6 +62,19 @@ def test_training_logs_measure_the_last_batch_and_reach_history_reporters_and_pl
     assert "temperature" not in trainer.state.log_history[-1]
     assert [record.positive_similarity.item() for record in records] == [history["positive_similarity"]]
     json.dumps(history)
+
+
+def test_a_brief_log_has_temperature_similarities_gradient_scale_and_what_goes_wrong(tmp_path: Path) -> None:
+    names = {"temperature", "positive_similarity", "negative_similarity", "gradient_scale"}
+    wrong = {"floor_hits", "temperature_at_bound"}
+    for strategy, more in (("macl", set()), ("macl:base_temperature=0.1,alpha=5,threshold=1", wrong)):
+        with warnings.catch_warnings(action="ignore"):
+            trainer = make(tmp_path, strategy, max_steps=1)
+            trainer.train()
+        of_trainer = {"loss", "grad_norm", "learning_rate", "epoch", "step"}
+        assert trainer.state.log_history[0].keys() - of_trainer == names | more, strategy
+    with pytest.raises(UnknownNameError, match="log_record='fall' must be one of brief, full"):
+        make(tmp_path, "macl", keywords={"log_record": "fall"})
 
 
 def test_a_log_due_after_an_evaluation_still_describes_the_last_training_batch(tmp_path: Path) -> None:

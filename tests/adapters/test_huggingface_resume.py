@@ -46,7 +46,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(
     resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{stop}"))
     for state in (weights, lambda each: each.contrastive_loss.state_dict()):
         assert_equal(state(resumed), state(whole))
-    for key in ("temperature", "loss", "uniformity", BIAS):
+    for key in ("temperature", "loss", "negative_similarity", BIAS):
         assert logged(resumed, key) == logged(whole, key)
     assert len(set(logged(whole, BIAS if bias else "temperature"))) > 1
     if bias:

@@ -6,6 +6,7 @@ import importlib.util
 import logging
 import math
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tempplug
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.plugins import registry
 from tempplug_adapters import lightning as adapter
 from tempplug_adapters.lightning import TemperatureCallback, losses_of, optimizer_groups
@@ -82,8 +83,9 @@ def loader(count: int = 20, batch_size: int = 5) -> DataLoader[Any]:
 def fit(
     module: Points, folder: Path, *, checkpoint: Path | None = None, batches: DataLoader[Any] | None = None, **more: Any
 ) -> pl.Trainer:
+    more.setdefault("callbacks", [TemperatureCallback()])
     options = {"accelerator": "cpu", "default_root_dir": folder, "max_epochs": 3, "log_every_n_steps": 1, **SILENT, **more}
-    trainer = pl.Trainer(logger=Log(), callbacks=[TemperatureCallback()], **options)
+    trainer = pl.Trainer(logger=Log(), **options)
     trainer.fit(module, batches or loader(), batches or loader(), ckpt_path=checkpoint)
     return trainer
 
@@ -146,7 +148,13 @@ def test_the_record_is_logged_when_a_log_is_due_and_after_an_epoch(tmp_path: Pat
     assert sorted(rows) == [2, 5, 8, 11]
     for step, row in rows.items():
         assert row["temperature"] == pytest.approx(module.temperatures[step])
-    assert {"positive_similarity", "gradient_scale", "infonce"} <= rows[2].keys()
+    names = {"temperature", "positive_similarity", "negative_similarity", "gradient_scale"}
+    assert rows[2].keys() & {each.name for each in fields(tempplug.StepRecord)} == names - {"temperature"}
+    module = Points("learnable:initial_temperature=0.2")
+    full = fit(module, tmp_path / "full", log_every_n_steps=3, callbacks=[TemperatureCallback("full")]).logger.rows
+    assert {*names, "infonce", "effective_negatives"} <= full[2].keys()
+    with pytest.raises(UnknownNameError, match=r"log_record='ful' must be one of brief, full\. Did you mean 'full'"):
+        TemperatureCallback("ful")
     assert rows[2]["temperature"] != rows[11]["temperature"]
     assert float(trainer.callback_metrics["temperature"]) == pytest.approx(module.temperatures[-1])
     seldom = Points("learnable:initial_temperature=0.2")

@@ -49,7 +49,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_and_temperature(
     resumed.train(resume_from_checkpoint=True)
     assert_equal(weights(resumed), weights(whole))
     assert_equal(again_loss.contrastive_loss.state_dict(), loss.contrastive_loss.state_dict())
-    for key in ("temperature", "loss", "uniformity"):
+    for key in ("temperature", "loss", "negative_similarity"):
         assert logged(resumed, key) == logged(whole, key)
     assert len(set(logged(whole, "temperature"))) > 4
 

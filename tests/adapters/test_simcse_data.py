@@ -6,6 +6,7 @@ import gzip
 import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -132,14 +133,28 @@ def test_sentences_of_the_same_tokens_have_the_same_key() -> None:
     assert len(set(keys.flatten().tolist())) == 4
 
 
-def test_many_samples_hold_four_bytes_a_token() -> None:
+def test_many_samples_hold_their_text_once() -> None:
     sentences = (("abcdefghij",) for _ in range(5000))
     tracemalloc.start()
     views = TokenizedViews(sentences, Words(), 8)
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert held < 5000 * (8 * 4 + 8) * 1.1
+    assert held < 5000 * (10 + 8) * 1.2
     assert views[4999] == views[0] == [[1, 10, 11, 12, 13, 14, 15, 2]] * 2
+
+
+def test_sentences_are_tokenised_when_they_are_read() -> None:
+    class Counting(Words):
+        seen: ClassVar[list[list[str]]] = []
+
+        def __call__(self, sentences: list[str], max_length: int, **more: object) -> dict[str, list[list[int]]]:
+            self.seen.append(sentences)
+            return super().__call__(sentences, max_length, **more)
+
+    views = TokenizedViews([("ab", "ü"), ("c", "de"), ("f", "g")], Counting(), 8)
+    assert Counting.seen == []
+    assert views.rows([2, 0]) == [[[1, 15, 2], [1, 16, 2]], [[1, 10, 11, 2], [1, ord("ü") - 87, 2]]]
+    assert Counting.seen == [["f", "g", "ab", "ü"]], "a batch is tokenised at once, and no more than it"
 
 
 def test_a_batch_holds_view_after_view() -> None:

@@ -49,7 +49,7 @@ def masked(toys: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def words(toys: Path, output: Path, file: str, *more: str) -> list[str]:
     return [
         *("train", "simcse", "--model-name-or-path", str(toys / "encoder"), "--dataset", str(toys / file)),
-        *("--data-dir", str(toys / "sts"), "--no-sts-test", "--output-dir", str(output)),
+        *("--data-dir", str(toys / "sts"), "--output-dir", str(output)),
         *("--per-device-train-batch-size", "16", *more),
     ]
 
@@ -78,7 +78,7 @@ def test_the_loss_of_a_batch_is_simcses_cross_entropy(toys: Path) -> None:
 
 
 def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str) -> None:
-    changes = {"model_name_or_path": masked, "mlm_weight": 0.3, "dropout": 0.0, "pooler": "avg"}
+    changes = {"model_name_or_path": masked, "mlm_weight": 0.3, "dropout": 0.0, "pooling": "avg"}
     module, batch = module_of(toys, "triplets.csv", "fixed:temperature=0.1", **changes)
     with torch.no_grad():
         found = module.model(**{name: value for name, value in batch.items() if name != "index"})
@@ -94,7 +94,7 @@ def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str)
 def test_same_key_leaves_out_the_text_of_the_positive(toys: Path, file: str, views: int) -> None:
     """Samples that stand in a batch twice, and a hard negative that is the positive of the sample before."""
     items = [5, 6, 5, 7]
-    given = {"negatives": "same-key", "items": items, "dropout": 0.0, "pooler": "avg"}
+    given = {"negatives": "same-key", "items": items, "dropout": 0.0, "pooling": "avg"}
     module, batch = module_of(toys, file, "fixed:temperature=0.1", **given)
     with torch.no_grad():
         found = module.model(**{name: value for name, value in batch.items() if name != "index"})
@@ -139,7 +139,7 @@ def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
 
 
 def test_a_run_reports_and_keeps_an_encoder(toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = ["--pooler", "avg", "--temperature-strategy", "macl", "--learning-rate", "1e-3"]
+    more = ["--pooling", "avg", "--temperature-strategy", "macl", "--learning-rate", "1e-3"]
     more += ["--eval-steps", "5", "--save-steps", "5", "--logging-steps", "5"]
     assert main(words(toys, tmp_path, "triplets.csv", *more)) == 0
     out = capsys.readouterr().out
@@ -152,7 +152,9 @@ def test_a_run_reports_and_keeps_an_encoder(toys: Path, tmp_path: Path, capsys: 
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert (results["steps"], results["items"]) == (10, 160)
     logged = next(entry for entry in results["history"] if "loss" in entry)
-    assert {"temperature", "positive_similarity", "uniformity", "alignment", "infonce"} <= set(logged)
+    assert {"temperature", "positive_similarity", "negative_similarity", "gradient_scale"} <= set(logged)
+    assert not {"uniformity", "alignment", "infonce", "floor_hits"} & set(logged)
+    assert {"uniformity", "alignment"} <= set(results["course"])
     evaluated = [entry["eval_stsb_dev"] for entry in results["history"] if "eval_stsb_dev" in entry]
     assert results["evaluation"] == {"stsb_dev": max(evaluated)}
     assert f"{max(evaluated):.2f}" in out.splitlines()[-1]
@@ -173,7 +175,7 @@ def test_the_encoder_that_is_kept_is_the_best_not_the_last(toys: Path, tmp_path:
 
 
 def test_at_the_end_sts_and_transfer_tasks_are_measured(toys: Path, tmp_path: Path, sts_folder: Path) -> None:
-    settings = recipe(toys, sts_test=True, transfer_test=("TREC", "CR"), pooler="cls_before_pooler")
+    settings = recipe(toys, tasks=("sts", "TREC", "CR"), pooling="cls_before_pooler")
     write_tables(tmp_path / "transfer")
     (tmp_path / "sts").symlink_to(sts_folder)
     method = SimCSEMethod(METHOD)
@@ -192,10 +194,11 @@ def test_at_the_end_sts_and_transfer_tasks_are_measured(toys: Path, tmp_path: Pa
     assert json.loads((tmp_path / RESAMPLED_FILE).read_text())["sts_average"] == pytest.approx(sts.resampled, abs=1e-4)
     for tasks, kind, message in (
         (("MR",), DataError, "holds none of"),
-        (("STS12",), UnknownNameError, "unknown transfer task"),
+        (("STS12",), DataError, "STS12"),
+        (("STS11",), UnknownNameError, "unknown task 'STS11'. Did you mean 'STS1"),
     ):
         with pytest.raises(kind, match=message):
-            method.load(recipe(toys, transfer_test=tasks), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
+            method.load(recipe(toys, tasks=tasks), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -234,7 +237,8 @@ def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, str
         (["--dataset", "nothing.txt"], "nothing.txt does not exist"),
         (["--model-name-or-path", "./nothing"], "cannot be loaded"),
         (["--data-dir", "nowhere"], "--data-dir nowhere is not a folder."),
-        (["--sts-test"], "STS12"),
+        (["--tasks", "sts"], "STS12"),
+        (["--tasks", "MRR"], "unknown task 'MRR'. Did you mean 'MR"),
         (["--max-train-samples", "1"], "max_train_samples=1 must be an integer, at least 2."),
         (["--max-length", "2"], "max_length=2 must be an integer, at least 3."),
         (["--dropout", "1"], "dropout=1 must be at least 0 and less than 1."),
@@ -257,7 +261,7 @@ def test_faults_end_with_one_line(
 
 
 def test_sts_data_are_looked_for_before_the_training_and_only_where_they_are_needed(toys: Path, tmp_path: Path) -> None:
-    nothing = ["--data-dir", str(tmp_path), "--max-steps", "2", "--sts-test"]
+    nothing = ["--data-dir", str(tmp_path), "--max-steps", "2", "--tasks", "STS13"]
     never = ["--eval-strategy", "no", "--no-evaluate"]
     for needed in (never[:2], never[2:]):
         assert main(words(toys, tmp_path / "run", "pairs.tsv", *nothing, *needed)) == 2
@@ -300,7 +304,7 @@ def test_a_recipe_is_that_of_its_paper_and_starts(toys: Path, tmp_path: Path, na
     values, running = METHOD.recipe(name).values(), METHOD.recipe(name)
     fields = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "model_name_or_path", "mlp_only_train")
     assert tuple(values[field] for field in fields) == PAPERS[name][:-1]
-    assert (values["pooler"], values["max_length"], values["dropout"]) == ("cls", 32, None)
+    assert (values["pooling"], values["max_length"], values["dropout"]) == ("cls", 32, None)
     assert [values[each] for each in ("lr_scheduler_type", "warmup_steps", "weight_decay")] == ["linear", 0, 0]
     assert running.running["eval_steps"] == 125
     assert running.training()["max_grad_norm"] == 1, "the default of the Trainer that the authors' code uses"
@@ -346,8 +350,8 @@ def test_thirty_steps_on_real_entailment_pairs_raise_stsb_dev(data_dir: Path, tm
     model = data_dir / "text/bert-wiki-mini"
     before = evaluate_stsb(load_encoder(model, "avg"), data_dir)
     given = ["--model-name-or-path", str(model), "--dataset", str(data_dir / "text/nli/nli_pairs.tsv.gz"), "--data-dir"]
-    given += [str(data_dir), "--columns", "premise", "hypothesis", "--where", "label=entailment", "--pooler", "avg", *SHORT]
-    given += ["--learning-rate", "6e-4", "--max-steps", "30", "--temperature-strategy", "macl", "--no-sts-test"]
+    given += [str(data_dir), "--columns", "premise", "hypothesis", "--where", "label=entailment", "--pooling", "avg", *SHORT]
+    given += ["--learning-rate", "6e-4", "--max-steps", "30", "--temperature-strategy", "macl"]
     assert main(["train", "simcse", *given, "--output-dir", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert results["items"] == 20600

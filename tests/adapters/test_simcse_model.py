@@ -70,7 +70,7 @@ def test_other_architectures_train_and_keep_the_mlp_where_they_have_such_a_poole
     config = DistilBertConfig(vocab_size=30, dim=16, n_layers=1, n_heads=2, hidden_dim=16, max_position_embeddings=40)
     DistilBertModel(config).save_pretrained(tmp_path)
     assert SimCSEModel.from_pretrained(str(tmp_path))(IDS, MASK)["embedding"].shape == (3, 16)
-    with pytest.raises(ConfigError, match=r"a distilbert model has none of that form\. Choose --mlp-only-train, or --pooler"):
+    with pytest.raises(ConfigError, match=r"a distilbert model has none of that form\. Choose --mlp-only-train, or --pooling"):
         SimCSEModel.from_pretrained(str(tmp_path), mlp_only_train=False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,8 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert out.count("epoch 1 of 3  loss ") == 1
     assert "epoch 1 of 3  spread " in out
     assert "  temperature " in out
+    assert len(re.findall(r"^epoch 3 of 3  spread ", out, flags=re.M)) == 1, "the last epoch's"
+    assert len(re.findall(r"final +1", out)) == 1, "the final figures are printed once"
     *_, told, _, last = out.splitlines()
     assert last.split() == ["final", "1.00"]
     results = json.loads((tmp_path / "metrics.json").read_text())
@@ -50,7 +53,7 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ("train simclr --dataset digits --output_dir=", "output_dir='' must name a folder: --output_dir . means this one."),
+        ("train simclr --dataset digits --output_dir=", "output_dir='' must name a folder: --output-dir . means this one."),
         ("sweep --command x{strategy} --metric x --output=", "output='' must name a folder: --output . means this one."),
     ],
 )
@@ -75,14 +78,22 @@ def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_wit
     assert recipe.changed(**given_settings(parsed, recipe)).num_train_epochs == 30
     text = " ".join(parser.format_help().split())
     for name, kind in ToyRecipe.kinds().items():
-        assert f"--{name.replace('_', '-')}" in text
+        flag = name.replace("_", "-")
+        assert f"--{flag} " in text or f"--[no-]{flag} " in text
         assert kind.help in text
     assert "passes over the points (default: 3; long: 30)" in text
     assert "views (default: 0.1)" in text
+    spellings = re.findall(r"^  (?:-h, )?(--\S+)", parser.format_help(), flags=re.M)
+    assert len(spellings) == len(set(spellings)) > 20
+    assert not [each for each in spellings if "_" in each]
+    assert "--[no-]bf16" in spellings
+    titles = re.findall(r"^(\w+):$", parser.format_help(), flags=re.M)
+    assert titles == ["options", "temperature", "run", "toy", "training"], "our own few stand first"
     assert METHOD(["--help-training"]) == 0
     text = capsys.readouterr().out
-    assert "--gradient_accumulation_steps" in text
-    assert "--early_stopping_patience" in text
+    assert "--gradient-accumulation-steps" in text
+    assert "--early-stopping-patience" in text
+    assert "--early_stopping_patience" not in text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +115,7 @@ def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_wit
         ("--dataset pionts --output-dir FILE", "error: output_dir='"),  # before data are read
         ("--optimizer adma", "argument --optimizer: invalid choice: 'adma'"),
         ("--seed a", "argument --seed: invalid integer value: 'a'"),
-        ("--output-dir", "argument --output-dir/--output_dir: expected one argument"),
+        ("--output-dir", "argument --output-dir: expected one argument"),
     ],
 )
 def test_faults_end_with_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, message: str) -> None:

@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 import tempplug
 from tempplug.errors import ConfigError, UnknownNameError
-from tempplug.options import Words
+from tempplug.options import Words, format_value
 from tempplug_adapters.contexts import filled
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
 
@@ -56,6 +56,9 @@ def test_the_trainer_gets_its_own_settings_under_its_names() -> None:
 
 
 def test_options_stand_around_a_methods_temperature() -> None:
+    for temperature in (0.05, 0.07, 0.1, 0.15, 0.7):
+        written = " ".join(format_value(value) for options in around(temperature).values() for value in options.values())
+        assert max(map(len, written.split())) <= 5, written
     table = around(0.4, macl={"base_temperature": 0.05})
     assert table["macl"] == {"base_temperature": 0.05}
     assert table["dystress"] == {"temperature_min": 0.2, "temperature_max": 0.4}

@@ -103,8 +103,14 @@ def test_logs_have_the_loss_and_its_record_every_epoch(tmp_path: Path) -> None:
     lines = [entry for entry in results["history"] if "loss" in entry]
     assert [entry["epoch"] for entry in lines] == [1.0, 2.0, 3.0]
     assert results["loss"] == lines[-1]["loss"]
-    names = {"temperature", "positive_similarity", "negative_similarity", "gradient_scale", "infonce", "learning_rate"}
-    assert names <= lines[0].keys()
+    names = {"temperature", "positive_similarity", "negative_similarity", "gradient_scale"}
+    assert lines[0].keys() == {*names, "loss", "learning_rate", "epoch", "step"}
+    full = run(tmp_path / "full", SCHEDULE, training={"eval_strategy": "epoch"}, log_record="full")
+    more = {"infonce", "uniformity", "alignment", "effective_negatives", "positive_probability"}
+    whole = [entry for entry in full["history"] if "loss" in entry]
+    assert [each.keys() - lines[0].keys() for each in whole] == [more] * 3, "one temperature has no smallest and largest"
+    assert [{name: each[name] for name in lines[0]} for each in whole] == lines
+    assert {**full, "history": [], "seconds_per_epoch": 0} == {**results, "history": [], "seconds_per_epoch": 0}
     # the last step of an epoch of three begins two thirds into it
     told = [0.2 + 0.7 * (1 + math.cos(math.tau * (epoch + 2 / 3) / 4)) / 2 for epoch in range(3)]
     assert [entry["temperature"] for entry in lines] == pytest.approx(told, abs=1e-5)

@@ -35,9 +35,14 @@ def test_rows_are_sorted_by_words_and_class_and_keep_their_order_else(tmp_path: 
 
 
 def test_every_task_is_measured_by_its_protocol(folder: Path) -> None:
-    seen: list[str] = []
-    result = evaluate_transfer(letters, folder, protocol=FAST, batch_size=7, progress=seen.append)
-    assert seen == list(TRANSFER_TASKS) == list(result.accuracy)
+    seen: list[tuple[float, str]] = []
+    result = evaluate_transfer(letters, folder, protocol=FAST, batch_size=7, progress=lambda *given: seen.append(given))
+    fractions, doings = zip(*seen, strict=True)
+    assert list(fractions) == sorted(fractions)
+    assert fractions[-1] < 1
+    assert (doings[0], doings[-7:]) == ("encoding", TRANSFER_TASKS)
+    assert 0 < fractions[0] < fractions[doings.index("MR")] == 0.5
+    assert tuple(result.accuracy) == TRANSFER_TASKS
     assert result.average == pytest.approx(sum(result.accuracy.values()) / 7)
     assert result.rows == {**dict.fromkeys(TRANSFER_TASKS, 60), "TREC": 72}
     data = load_transfer("CR", folder)[""]
@@ -94,6 +99,16 @@ def test_the_command_prints_writes_and_needs_a_folder(
     monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
     assert main(["eval", "transfer", str(tiny_bert)]) == 2
     assert "--data-dir is missing" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named_before_the_model_is_loaded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "CR.tsv").unlink(missing_ok=True)
+    (folder / "CR.tsv.gz").unlink(missing_ok=True)
+    for words, message in (("--tasks CR", "CR"), ("--tasks MR --backend senteval", "needs the package senteval")):
+        assert main(["eval", "transfer", "no-such-model", "--data-dir", str(folder), *words.split()]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert "no-such-model" not in err
 
 
 @pytest.mark.slow

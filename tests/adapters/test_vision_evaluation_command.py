@@ -65,9 +65,9 @@ def evaluate(checkpoint: Path, *more: str) -> tuple[int, dict[str, Any]]:
 
 def test_numbers_are_those_of_the_parts(checkpoint: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setitem(evaluations.PROBES, "lightly", replace(BRIEF, seed=0))
-    flags = "--k 5 --vote-temperature 0.0001 --imbalance-ratio 10 --largest-class 40 --split-seed 4 --train-images 700"
+    flags = "--neighbours 5 --vote-temperature 0.0001 --imbalance-ratio 10 --largest-class 40 --split-seed 4 --train-images 700"
     names = ["knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report"]
-    more = "--test-images 200 --views simclr-cifar --batch-size 100"
+    more = "--test-images 200 --augmentation simclr-cifar --batch-size 100"
     status, found = evaluate(checkpoint, "--evaluations", *names, *flags.split(), *more.split())
     assert status == 0
     train = load_images("digits", "train", None, count=700, seed=4)
@@ -208,8 +208,8 @@ def test_the_draw_of_another_data_set_is_not_followed(tmp_path: Path) -> None:
     ("flags", "message"),
     [
         ("--evaluations kmn", "no evaluation 'kmn'. Did you mean 'knn'? Known: knn, linear-probe, "),
-        ("--k 0", "k=0 must be an integer, at least 1."),
-        ("--views simclr-cifer", "unknown augmentation 'simclr-cifer'. Did you mean 'simclr-cifar'?"),
+        ("--neighbours 0", "neighbours=0 must be an integer, at least 1."),
+        ("--augmentation simclr-cifer", "unknown augmentation 'simclr-cifer'. Did you mean 'simclr-cifar'?"),
         ("--dataset digitz", "Did you mean 'digits'?"),
         ("--output found.txt", "output=found.txt must be a file that ends in .json."),
         ("--checkpoint none", "checkpoint 'none' is no folder of a training: it must hold settings.json and encoder.pt"),
@@ -219,7 +219,7 @@ def test_the_draw_of_another_data_set_is_not_followed(tmp_path: Path) -> None:
         (f"--plots {__file__}", f"plots='{__file__}' cannot be written: it, or a folder above it, is a file."),
         ("--evaluations knn long-tail --imbalance-ratio 900", "largest_class=122, nine tenths of the smallest"),
         ("--probe moco", "argument --probe"),
-        ("--k many", "argument --k"),
+        ("--neighbours many", "argument --neighbours"),
     ],
 )
 def test_faults_come_before_images_are_read(checkpoint: Path, flags: str, message: str, capsys: Any, monkeypatch: Any) -> None:
@@ -234,7 +234,7 @@ def test_faults_come_before_images_are_read(checkpoint: Path, flags: str, messag
 
 
 def test_what_was_measured_is_kept_where_one_fails(checkpoint: Path, monkeypatch: Any, capsys: Any) -> None:
-    few = ["--evaluations", "knn", "svc-probe", "report", "--train-images", "60", "--test-images", "40", "--k", "5"]
+    few = ["--evaluations", "knn", "svc-probe", "report", "--train-images", "60", "--test-images", "40", "--neighbours", "5"]
     for error, expected in ((DataError("these are odd numbers"), 2), (KeyboardInterrupt(), 130)):
 
         def fail(_: Evaluation, error: BaseException = error) -> dict[str, Any]:

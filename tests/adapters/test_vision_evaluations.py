@@ -51,7 +51,7 @@ def test_a_collapsed_backbone_is_as_good_as_chance_where_k_is_above_the_bank() -
 
 @pytest.mark.parametrize(("count", "k", "used"), [(90, 200, 27), (90, 28, 27), (90, 27, 27), (90, 5, 5), (10, 200, 3)])
 def test_as_many_vote_as_a_class_has_images(count: int, k: int, used: int, caplog: pytest.LogCaptureFixture) -> None:
-    evaluation = measured(nn.Flatten(), images(count, 0), images(30, 1), k=k)
+    evaluation = measured(nn.Flatten(), images(count, 0), images(30, 1), neighbours=k)
     with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
         found = evaluation.measure("knn")
     asked = torch.zeros(count, dtype=torch.bool)
@@ -102,11 +102,11 @@ def test_sets_and_backbones_that_allow_no_evaluation_are_refused() -> None:
         with pytest.raises(error, match=message):
             measured(nn.Flatten(), train, test)
     with pytest.raises(ConfigError, match="queries are the representations of bank"):
-        measured(nn.Flatten(), train, again, k=3).measure("knn")
+        measured(nn.Flatten(), train, again, neighbours=3).measure("knn")
     for name in ("report", "knn"):
         with pytest.raises(NonFiniteError, match="hold NaN or infinite values: the model that made them has diverged"):
             measured(Constant(torch.nan), train, images(12, 1)).measure(name)
     with pytest.raises(UnknownNameError, match="unknown augmentation 'simclr-cifer'"):
-        EvaluationSettings(views="simclr-cifer")
+        EvaluationSettings(augmentation="simclr-cifer")
     with pytest.raises(ConfigError, match="probe=moco must be one of lightly, macl-cifar10"):
         EvaluationSettings(probe="moco")

@@ -11,7 +11,7 @@ from huggingface_toys import make
 from method_toys import Kill, Killed, Points, run
 
 from tempplug.cli import main
-from tempplug_adapters.watch.command import OF_TERMS, SHOWN, curve
+from tempplug_adapters.watch.command import FULL, OF_TERMS, SHOWN, curve
 from tempplug_adapters.watch.logs import read_logs
 from tempplug_adapters.watch.problems import problems
 
@@ -32,8 +32,8 @@ def test_a_healthy_training_shows_its_course_and_nothing_harmful(tmp_path: Path,
     run(tmp_path, data=Points(64), evaluate=True, training=EVERY_STEP)
     lines = watched(tmp_path, capsys)
     assert lines[0].startswith(f"{tmp_path}: step 24 of 24, epoch 3, ended, fixed:temperature=0.3")
-    assert [line.split()[0] for line in lines[1:8]] == list(SHOWN)
-    assert "eval_spread" in lines[8]
+    assert [line.split()[0] for line in lines[1:6]] == list(SHOWN)
+    assert "eval_spread" in lines[6]
     assert not any(name in line for name in OF_TERMS for line in lines)
     assert named(lines) == []
     assert lines[-1] == "nothing harmful is seen"
@@ -41,7 +41,7 @@ def test_a_healthy_training_shows_its_course_and_nothing_harmful(tmp_path: Path,
 
 def test_a_training_with_terms_on_negatives_shows_what_they_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(tmp_path, data=Points(64), contrastive_negatives="hardness:strength=2", training=EVERY_STEP)
-    left_out, weight = watched(tmp_path, capsys)[8:10]
+    left_out, weight = watched(tmp_path, capsys)[6:8]
     assert left_out.split()[0] == "negatives_left_out"
     assert left_out.endswith("0 to 0, between 0 and 0")
     assert weight.split()[0] == "negative_weight"
@@ -95,9 +95,20 @@ def test_an_ill_training_is_named_with_the_remedy(harm: str, tmp_path: Path, cap
         (
             {"uniformity": [-1.5, -3.0, -2.9, -1.4, -1.2, -1.1]},
             "uniformity is collapsing",
-            "it was -3 and is above -1.5 since step 4: -1.1",
+            "uniformity was -3 and is above -1.5 since step 4: -1.1",
         ),
         ({"uniformity": [-1.5, -3.0, -2.9, -1.4, -1.2, -1.6]}, "", "it recovers"),
+        (
+            {"negative_similarity": [0.6, 0.2, 0.25, 0.7, 0.65, 0.62]},
+            "uniformity is collapsing",
+            "negative_similarity was 0.2 and is above 0.6 since step 4: 0.62",
+        ),
+        (
+            {"negative_similarity": [0.2, 0.96, 0.97, 0.98]},
+            "uniformity has collapsed",
+            "negative_similarity is 0.98 since step 2: all embeddings lie on nearly one point",
+        ),
+        ({"negative_similarity": [0.2, 0.3, 0.4, 0.5]}, "", "more than half of the spread is left"),
         ({"uniformity": [-0.5, -0.9, -0.4, -0.4, -0.4]}, "", "what never was uniform cannot collapse"),
         ({"gradient_scale": [0.5, 0.5, 0.001, 0.001]}, "", "two odd batches are nothing"),
         ({"gradient_scale": [0.001, 0.001, 0.001, 0.5]}, "", "it has recovered"),
@@ -115,6 +126,18 @@ def test_a_problem_is_named_once_the_last_logs_agree(columns: dict[str, list[flo
     assert [each.name for each in found] == ([name] if name else []), seen
     assert all(seen in each.seen for each in found)
     assert all(each.remedy == "choose other bounds" for each in found if "bound" in name)
+
+
+def test_a_bound_that_was_left_is_no_problem_any_more() -> None:
+    """Logs leave the share at a bound out while it is 0."""
+    entries = [{"loss": 1.0, "temperature": 0.1, "temperature_at_bound": 1.0}] * 5
+    assert [each.name for each in problems(entries)] == ["the temperature is at a bound"]
+    assert problems([*entries, {"loss": 1.0, "temperature": 0.2}]) == []
+
+
+def test_a_full_log_shows_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, data=Points(64), log_record="full", evaluate=False, training=EVERY_STEP)
+    assert [line.split()[0] for line in watched(tmp_path, capsys)[1:9]] == [*SHOWN, *FULL]
 
 
 def test_a_run_that_goes_on_writes_the_log_of_one_that_was_not_killed(tmp_path: Path) -> None:
@@ -135,7 +158,7 @@ def test_a_trainer_with_the_mixin_is_watched_too(tmp_path: Path, capsys: pytest.
     make(tmp_path, "learnable", **more).train()
     lines = watched(tmp_path, capsys)
     assert lines[0].startswith(f"{tmp_path}: step 4 of 4, epoch 1, ended")
-    assert [line.split()[0] for line in lines[1:8]] == list(SHOWN)
+    assert [line.split()[0] for line in lines[1:6]] == list(SHOWN)
     found = read_logs(tmp_path)
     (tmp_path / "log.jsonl").unlink()
     of_checkpoint = read_logs(tmp_path)

@@ -40,9 +40,9 @@ def test_run_shows_what_was_requested_and_report_the_whole_folder(
     shown = capsys.readouterr().out
     assert shown.startswith("# Benchmark report\n")
     file = tmp_path / "a" / "report.md"
-    assert main(["report", out[1], "--format", "markdown", "--out", str(file)]) == 0
+    assert main(["report", out[1], "--format", "markdown", "--output", str(file)]) == 0
     assert file.read_text(encoding="utf-8") == shown
-    assert main(["report", out[1], "--format", "html", "--out", str(file)]) == 0
+    assert main(["report", out[1], "--format", "html", "--output", str(file)]) == 0
     assert file.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert main([*RUN, *out, "--strategies", "macl+dcl"]) == 0
     content = json.loads((tmp_path / "out" / "toy" / "quick" / "toy-task" / "macl-dcl" / "seed-0.json").read_text())
@@ -78,7 +78,7 @@ def test_a_failed_run_is_in_the_table_and_the_exit_code_is_1(
         ("run all --output out --tasks toy-task", "--tasks toy-task goes with one suite, not with all"),
         ("run all --output out --budget 3", "--budget is an option of suites that measure speed, not of suite 'all'."),
         ("report absent", "absent is not a folder"),
-        ("report . --out page", "--out page goes with --format markdown or html."),
+        ("report . --output page", "--output page goes with --format markdown or html."),
         ("sweep --suite toy --output out --temperatures 0", "temperatures=0 must be finite and greater than 0."),
         ("sweep --suite toy --output out --paper macl", "a sweep must not go together with --table or --paper"),
         ("sweep --suite toy --output out --busy", "--busy is an option of suites that measure speed, not of suite 'toy'."),

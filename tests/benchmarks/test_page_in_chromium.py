@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Browser, chromium
+from committed_results import RESULTS
 from test_committed_report import INDEX
+
+from tempplug_benchmarks.plot import curves, draw
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian's package chromium)")
 
@@ -104,3 +107,31 @@ def test_what_has_no_number_comes_last_and_the_baseline_is_zero(browser: Browser
     assert browser.run(order) == ["+0.25 [0.1, 0.4]", "0.02", "<0.001", "baseline", "-3.5", "-", "failed"]
     browser.run("document.querySelectorAll('th button')[1].click()")
     assert browser.run(order) == ["-3.5", "baseline", "<0.001", "0.02", "+0.25 [0.1, 0.4]", "-", "failed"]
+
+
+_OF_DRAWING = """
+(() => {
+  const shades = (kind, style) => [...new Set([...document.querySelectorAll(kind)].map(each => getComputedStyle(each)[style]))];
+  return [getComputedStyle(document.querySelector('[id^=patch] path')).fill, shades('text', 'fill'),
+    shades('[id^=line2d] > path', 'stroke')];
+})()
+"""
+
+
+def _light(colour: str) -> float:
+    red, green, blue = (int(each) / 255 for each in colour.strip("rgb()").split(","))
+    return 0.2126 * red**2.2 + 0.7152 * green**2.2 + 0.0722 * blue**2.2
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_drawings_follow_the_colour_scheme(browser: Browser, tmp_path: Path, scheme: str) -> None:
+    draw(curves("macl"), tmp_path / "curves.svg", "a caption")
+    for file in (RESULTS / "sweep-sentence-supervised.svg", tmp_path / "curves.svg"):
+        browser.show(file, 1280, scheme)
+        back, texts, lines = browser.run(_OF_DRAWING)
+        assert (_light(back) > 0.5) == (scheme == "light"), file
+        assert texts or file.name == "curves.svg"
+        for each in texts:
+            light, dark = sorted((_light(back), _light(each)), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) > 4.5, (file, each)
+        assert max(abs(_light(back) - _light(each)) for each in lines) > 0.15, (file, lines)

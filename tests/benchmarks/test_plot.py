@@ -23,7 +23,7 @@ WITHOUT_CURVE = ("amcl", "individual", "tempnet")
 def test_every_built_in_strategy_is_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "new" / "curves.png"
     for name in (info.name for info in tempplug.strategies() if info.name not in WITHOUT_CURVE):
-        assert main(["plot", NEEDED.get(name, name), "--out", str(out)]) == 0
+        assert main(["plot", NEEDED.get(name, name), "--output", str(out)]) == 0
         assert capsys.readouterr().out == f"wrote {out}\n"
         picture = imread(out)
         assert picture.shape[1] > 1500
@@ -75,7 +75,7 @@ def test_a_map_that_differs_among_anchors_is_drawn_for_each_kind() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("fixed --out curves.txt", "out=curves.txt of a plot must end in .png, .svg, .pdf."),
+        ("fixed --output curves.txt", "output=curves.txt of a plot must end in .png, .svg, .pdf."),
         ("fixed --positive-similarity 1.5", "positive_similarity=1.5 of a plot must be at least -1 and at most 1."),
         ("fixed --positive-similarity nan", "positive_similarity=nan of a plot must be at least -1 and at most 1."),
         ("fixed --epoch -1", "epoch=-1 of a plot must be a finite number of at least 0."),

@@ -24,6 +24,7 @@ from tempplug_benchmarks.results import load_results, paired_difference, summari
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.store import difference_from, read_result
 from tempplug_benchmarks.speed.cases import SUITE
+from tempplug_benchmarks.tasks.sentence import STS
 
 # Two-sided 95 % points of Student's t, from printed tables.
 T_2, T_1 = 4.302653, 12.706205
@@ -57,6 +58,18 @@ def test_a_success_removes_the_record_of_a_failure(toy: ModuleType, tmp_path: Pa
     assert json.loads(record.read_text())["error"] == "it broke"
     write_result(run, tmp_path, SCORES, seconds=1)
     assert not record.exists()
+
+
+def test_settings_of_older_results_are_read_by_their_present_names(toy: ModuleType, tmp_path: Path) -> None:
+    run = plan(toy.make_suite(), "quick", [0])[0]
+    write_result(run, tmp_path, SCORES, seconds=1)
+    content = json.loads(run.path(tmp_path).read_text())
+    for old, new in (
+        ({"pooler": "avg", "sts_test": False, "transfer_test": ["MR"]}, {"pooling": "avg", "tasks": ["MR"]}),
+        ({"sts_test": True, "transfer_test": []}, {"tasks": list(STS)}),
+    ):
+        run.path(tmp_path).write_text(json.dumps({**content, "recipe": {**content["recipe"], **old}}))
+        assert read_result(run.path(tmp_path)).recipe == {**content["recipe"], **new}
 
 
 def test_the_difference_between_experiments_is_put_in_words(toy: ModuleType, tmp_path: Path) -> None:

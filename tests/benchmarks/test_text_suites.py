@@ -164,7 +164,7 @@ def test_files_and_models_are_those_of_the_data_folder(tmp_path: Path) -> None:
     for name in set(needed) - {"STSB"}:
         shutil.copytree(tmp_path / "text/sts/STSB", tmp_path / "text/sts" / name)
     write_tiny_encoder(model, seed=0)
-    recipe, data = read(supervised, tmp_path, tmp_path / "cache", sts_test=False)
+    recipe, data = read(supervised, tmp_path, tmp_path / "cache", tasks=())
     assert (recipe.model_name_or_path, len(data), data.kind) == (str(model), 2, "pairs")
     gendered.write_gendered(tmp_path / "text/bias", pairs=8, seed=0)
     (tmp_path / MABEL["small"].source).write_bytes(gzip.compress((tmp_path / "text/bias/pairs.tsv").read_bytes()))
@@ -181,9 +181,9 @@ def test_checkpoints_and_transfer_are_as_their_profiles_say() -> None:
     for name, tasks in (("small", 6), ("paper", 7)):
         profile, trained = (SENTENCE.task(task).profile(name) for task in ("transfer", "unsupervised"))
         differing = {key for key, value in profile.recipe.values().items() if trained.recipe.values()[key] != value}
-        assert differing == {"sts_test", "transfer_test"}
-        assert [metric.name for metric in profile.metrics] == ["STSB-dev", *profile.recipe.transfer_test, profile.primary]
-        assert len(profile.recipe.transfer_test) == tasks
+        assert differing == {"tasks"}
+        assert [metric.name for metric in profile.metrics] == ["STSB-dev", *profile.recipe.tasks, profile.primary]
+        assert len(profile.recipe.tasks) == tasks
         assert ("text/transfer/SST2_phrases.train.tsv.gz" in profile.needs) == (tasks == 7)
         assert "text/transfer/TREC.test.tsv.gz" in profile.needs
         assert (profile.primary == "Avg") == (tasks == 7), "a mean over six tasks is not the papers' over seven"

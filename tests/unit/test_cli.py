@@ -66,6 +66,32 @@ LOSSES: list[StrategyInfo | ObjectiveInfo | NegativeInfo] = [
 Run = Callable[..., tuple[int, str, str]]
 
 
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+
+
+@pytest.mark.parametrize("width", [100, 80, 40])
+@pytest.mark.parametrize("words", ["list", "-h", "train -h", "show macl", "plugins", "train simcse -h", "bench run -h"])
+def test_text_fits_the_terminal_and_loses_nothing(
+    run_command: Run, monkeypatch: pytest.MonkeyPatch, words: str, width: int
+) -> None:
+    _, wide, _ = run_command(*words.split())
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, _ = run_command(*words.split())
+    assert status == 0
+    # what has no space in it stays whole, such as a spec string
+    long = [line for line in out.splitlines() if len(line) > width]
+    assert not [line for line in long if len(line.split()[-1]) < width - 40]
+    assert out.split() == wide.split() or "usage:" in out
+
+
+def test_text_fits_80_columns_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    lines = command("list").stdout.decode().splitlines()
+    assert 70 < max(map(len, lines)) <= 80
+
+
 def test_help_and_version(run_command: Run) -> None:
     status, out, err = run_command()
     assert (status, err) == (0, "")
@@ -220,8 +246,11 @@ def test_what_does_not_exist_ends_with_2_and_a_suggestion(run_command: Run, word
 def test_wrong_usage_ends_with_2(run_command: Run, words: list[str], expected: str) -> None:
     status, out, err = run_command(*words)
     assert (status, out) == (2, "")
-    assert err.startswith("usage: tempplug ")
-    assert expected in err.splitlines()[-1]
+    assert err.startswith("error: ")
+    assert "usage:" not in err
+    assert expected in err
+    assert err.endswith(" -h` lists the flags)\n")
+    assert err.count("\n") == 1
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:

@@ -151,6 +151,7 @@ def test_plugins_lists_who_registers_what_in_which_version(
     )
     install("weeds", "raise OSError('too dry')")
     install("noisy", "raise OSError('never imported')")
+    monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", "noisy, else")
     made = Registry()
     monkeypatch.setattr("tempplug.plugins.manager._registry", made)

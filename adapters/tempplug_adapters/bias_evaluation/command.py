@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tempplug_adapters.evaluation.command import tasks_flag, text_command
+from tempplug_adapters.evaluation.command import Progress, tasks_flag, text_command
 
 if TYPE_CHECKING:
     from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel
@@ -26,24 +26,39 @@ def _load(options: Namespace) -> MaskedLanguageModel:
     return load_masked_language_model(options.model, options.device, options.batch_size)
 
 
-def _measured(options: Namespace, model: MaskedLanguageModel) -> dict[str, Any]:
-    from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
-    from tempplug_adapters.bias_evaluation.stereoset import evaluate_stereoset, read_stereoset
+def _rows(options: Namespace) -> dict[str, Any]:
+    """Returns the data of each task."""
+    from tempplug_adapters.bias_evaluation.crows_pairs import read_crows_pairs
+    from tempplug_adapters.bias_evaluation.stereoset import read_stereoset
 
-    def of_gender() -> dict[str, Any]:
-        pairs = [pair for pair in read_crows_pairs(options.data_dir) if pair.bias_type == "gender"]
-        return evaluate_crows_pairs(model, pairs, "differing").to_dict()
+    reading: dict[str, Callable[[], Any]] = {
+        "stereoset": lambda: read_stereoset(options.data_dir),
+        "crows-pairs": lambda: [pair for pair in read_crows_pairs(options.data_dir) if pair.bias_type == "gender"],
+        "crows-pairs-original": lambda: read_crows_pairs(options.data_dir),
+    }
+    return {task: reading[task]() for task in options.tasks}
 
-    measures: dict[str, Callable[[], dict[str, Any]]] = {
-        "stereoset": lambda: evaluate_stereoset(model, read_stereoset(options.data_dir)).to_dict(),
-        "crows-pairs": of_gender,
-        "crows-pairs-original": lambda: evaluate_crows_pairs(model, read_crows_pairs(options.data_dir), "shared").to_dict(),
+
+def _measured(options: Namespace, model: MaskedLanguageModel, progress: Progress) -> dict[str, Any]:
+    from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs
+    from tempplug_adapters.bias_evaluation.stereoset import evaluate_stereoset
+
+    measures: dict[str, Callable[[Any], Any]] = {
+        "stereoset": lambda rows: evaluate_stereoset(model, rows),
+        "crows-pairs": lambda pairs: evaluate_crows_pairs(model, pairs, "differing"),
+        "crows-pairs-original": lambda pairs: evaluate_crows_pairs(model, pairs, "shared"),
     }
     found: dict[str, Any] = {"model": options.model, "data_dir": options.data_dir}
-    for task in options.tasks:
-        print(f"{task} …", file=sys.stderr)
-        found[task] = measures[task]()
+    for number, (task, rows) in enumerate(_rows(options).items()):
+        parts = partial(_part, progress, task, number, len(options.tasks))
+        parts(0.0)
+        model.progress = parts
+        found[task] = measures[task](rows).to_dict()
     return found
+
+
+def _part(progress: Progress, task: str, number: int, tasks: int, fraction: float) -> None:
+    progress((number + fraction) / tasks, task)
 
 
 def _table(options: Namespace, found: dict[str, Any]) -> list[str]:
@@ -71,6 +86,7 @@ BIAS = text_command(
     data="folder with the data sets (default: TEMPPLUG_DATA)",
     batch=(64, "sentences of a forward pass"),
     flags={"--tasks": tasks_flag(TASKS, default=list(TASKS))},
+    check=_rows,
     load=_load,
     measure=_measured,
     table=_table,

@@ -5,7 +5,7 @@ Any checkpoint that `transformers.AutoModelForMaskedLM` loads, head included. No
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,7 @@ class MaskedLanguageModel:
             raise ConfigError(f"model='{tokenizer.name_or_path}' has a tokenizer without a mask token; wanted {MODEL}.")
         check_batch_size(batch_size)
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
+        self.progress: Callable[[float], None] = lambda fraction: None
 
     def tokens(self, text: str, *, special: bool = True) -> tuple[int, ...]:
         """Returns the tokens of a text, by default with the special tokens at the ends of a sentence."""
@@ -95,6 +96,7 @@ class MaskedLanguageModel:
                 numbers = [number for sentence in batch for number in numbers_of[sentence]]
                 answers = torch.tensor([questions[number].answer for number in numbers])
                 found[numbers] = self._distributions(batch)[rows, answers].double().cpu()
+                self.progress(min(1.0, (start + self.batch_size) / len(ordered)))
         if not found.isfinite().all():
             raise ConfigError("the model gives a token a probability of NaN or 0; its weights may have diverged.")
         return found

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError
 from tempplug.options import options_of
+from tempplug.parser import Parser
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.flags import add_setting, device_flag
 
 Flags = Mapping[str, Mapping[str, Any]]
 """Options of `argparse.ArgumentParser.add_argument` by flag."""
 Load = Callable[[argparse.Namespace], Any]
-Measure = Callable[[argparse.Namespace, Any], dict[str, Any]]
+Progress = Callable[[float, str], None]
+Measure = Callable[[argparse.Namespace, Any, Progress], dict[str, Any]]
 Table = Callable[[argparse.Namespace, dict[str, Any]], list[str]]
 
 
@@ -49,7 +53,7 @@ class EvalCommand:
 
     def __call__(self, arguments: list[str]) -> int:
         """Runs the command; raises TempplugError if the input is invalid."""
-        parser = argparse.ArgumentParser(prog=f"tempplug eval {self.name}", description=self.description, epilog=self.epilog)
+        parser = Parser(prog=f"tempplug eval {self.name}", description=self.description, epilog=self.epilog)
         for flag, options in self.flags.items():
             parser.add_argument(flag, **options)
         if self.settings is not None:
@@ -66,7 +70,16 @@ def tasks_flag(known: Collection[str], **more: Any) -> dict[str, Any]:
 
 
 def text_command(
-    *, model: str, data: str, batch: tuple[int, str], load: Load, measure: Measure, table: Table, flags: Flags, **more: Any
+    *,
+    model: str,
+    data: str,
+    batch: tuple[int, str],
+    check: Callable[[argparse.Namespace], object],
+    load: Load,
+    measure: Measure,
+    table: Table,
+    flags: Flags,
+    **more: Any,
 ) -> EvalCommand:
     """Returns a command that measures a text model, prints a table and writes the figures as JSON.
 
@@ -74,8 +87,10 @@ def text_command(
         model: help of the model.
         data: help of ``--data-dir``; if the flag is not given, its value is TEMPPLUG_DATA, or None without it.
         batch: default and help of ``--batch-size``.
+        check: given the parsed flags, raises TempplugError if data or packages are missing; called before the model is loaded.
         load: returns the model, given the parsed flags.
-        measure: returns the figures, given the flags and the model; ``seconds`` are added.
+        measure: returns the figures, given the flags, the model, and what it calls with the completed fraction and the name of
+            what is being done; ``seconds`` are added.
         table: returns the lines of the table, given the flags and the figures.
         flags: further flags.
         **more: name, description and epilog of the command.
@@ -85,9 +100,14 @@ def text_command(
         if options.output is not None and not options.output.resolve().parent.is_dir():
             raise ConfigError(f"--output={options.output} lies in a folder that does not exist; create it first.")
         options.data_dir = options.data_dir or os.environ.get("TEMPPLUG_DATA") or None
-        loaded = load(options)
+        check(options)
+        from tempplug_adapters.training.command_line import without_loading_bars  # imports torch, which --help does not need
+
+        with without_loading_bars():
+            loaded = load(options)
         started = time.perf_counter()
-        found = measure(options, loaded)
+        with shown_progress() as progress:
+            found = measure(options, loaded, progress)
         found["seconds"] = round(time.perf_counter() - started, 2)
         print("\n".join(table(options, found)))
         if options.output is not None:
@@ -103,3 +123,22 @@ def text_command(
         "--output": {"type": Path, "help": "JSON file to write the result to"},
     }
     return EvalCommand(flags={**shared, **flags}, run=run, **more)
+
+
+@contextmanager
+def shown_progress() -> Iterator[Progress]:
+    """Yields a function that shows progress on standard error: as a bar on a terminal, else as a line for each part."""
+    from tqdm.auto import tqdm
+
+    doings: list[str] = []
+    with tqdm(total=1.0, disable=None, leave=False, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}") as bar:
+
+        def progress(fraction: float, doing: str) -> None:
+            if doing not in doings:
+                doings.append(doing)
+                bar.set_description_str(doing, refresh=False)
+                if bar.disable:
+                    print(f"{doing} …", file=sys.stderr, flush=True)
+            bar.update(fraction - bar.n)
+
+        yield progress

@@ -16,6 +16,7 @@ from tempplug.plugins import AdapterInfo, NegativeInfo, ObjectiveInfo, StrategyI
 from tempplug.plugins.info import Info
 from tempplug.types import LayoutName
 from tempplug_adapters.contexts import Temperatures, in_context, negatives_in_context, objective_in_context
+from tempplug_adapters.measurements import check_record
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
@@ -44,12 +45,13 @@ _NEGATIVES_HELP = (
     "Terms on negatives, which of them count and how much: name or name:key=value,..., several joined by +. Known: "
     f"{_known(NegativeInfo)}. Default: none."
 )
+_RECORD_HELP = "Numbers of a training log; brief: temperature, similarities and gradient scale; full: all. Default: brief."
 
 
 @dataclass
 class TemperatureArguments:
     """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective``,
-    ``--temperature-learning-rate`` and ``--contrastive-negatives``, checked when parsed.
+    ``--temperature-learning-rate``, ``--contrastive-negatives`` and ``--log-record``, checked when parsed.
 
     Options that are not given have the defaults of the context, see the methods that create a loss. An `HfArgumentParser` can
     parse this class together with ``TrainingArguments``, and accepts each flag with ``-`` and with ``_``.
@@ -64,9 +66,12 @@ class TemperatureArguments:
             strategy's own rate, or the model's if it has none.
         contrastive_negatives: spec string of terms on negatives; None leaves the choice to the recipe, and means no terms
             without one.
+        log_record: what a training log has of the last batch, ``brief`` or ``full``; a Trainer takes it as its argument of that
+            name.
 
     Raises:
-        UnknownNameError: a strategy, an option, an objective or a term is unknown; the message suggests the nearest name.
+        UnknownNameError: a strategy, an option, an objective, a term or a ``log_record`` is unknown; the message suggests
+            the nearest name.
         ConfigError: an option is malformed, given twice or out of range, or the strategy has no parameters for a learning rate.
 
     >>> TemperatureArguments("macl:alpha=2", ["threshold=0.8"]).create_loss("cross-view").strategy.spec()
@@ -81,6 +86,7 @@ class TemperatureArguments:
     contrastive_objective: str | None = field(default="infonce", metadata={"help": _OBJECTIVE_HELP, "metavar": "SPEC"})
     temperature_learning_rate: float | None = field(default=None, metadata={"help": _RATE_HELP, "metavar": "RATE"})
     contrastive_negatives: str | None = field(default=None, metadata={"help": _NEGATIVES_HELP, "metavar": "SPEC"})
+    log_record: str = field(default="brief", metadata={"help": _RECORD_HELP, "metavar": "brief|full"})
 
     def __post_init__(self) -> None:
         rate = self.temperature_learning_rate
@@ -95,6 +101,7 @@ class TemperatureArguments:
             if _required(ObjectiveInfo, name) <= options.keys():
                 tempplug.create_objective(name, **options)
         tempplug.create_negatives(self.contrastive_negatives)
+        check_record(self.log_record)
 
     def create_loss(
         self,

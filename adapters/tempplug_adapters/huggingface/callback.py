@@ -17,7 +17,7 @@ from tempplug import StepRecord
 from tempplug.plugins import registry
 from tempplug_adapters.announcement import announce
 from tempplug_adapters.huggingface.length import epochs_of, set_training_length
-from tempplug_adapters.measurements import numbers_of
+from tempplug_adapters.measurements import check_record, logged, numbers_of
 
 Embeddings = Tensor | Sequence[Tensor]
 
@@ -31,9 +31,11 @@ class TemperatureCallback(TrainerCallback):
     Args:
         contrastive_loss: the loss of the training.
         name: name of the loss, if there are several.
+        log_record: ``brief`` or ``full``, see `measure`.
     """
 
-    def __init__(self, contrastive_loss: tempplug.ContrastiveLoss, name: str = "") -> None:
+    def __init__(self, contrastive_loss: tempplug.ContrastiveLoss, name: str = "", log_record: str = "brief") -> None:
+        self.log_record = check_record(log_record)
         self.contrastive_loss = contrastive_loss
         self.name = name
         self._record: StepRecord | None = None
@@ -74,14 +76,17 @@ class TemperatureCallback(TrainerCallback):
         """Returns the numbers of the last training batch, empty before the first; synchronises with the device.
 
         Returns:
-            The fields of `tempplug.StepRecord` except ``loss`` and ``finite``, with ``temperature_mean`` as ``temperature``;
-            ``uniformity`` of view_a; and ``alignment`` if row i of both views is the same item. The last two are means over
-            the heads.
+            Fields of `tempplug.StepRecord`, with ``temperature_mean`` as ``temperature``: similarities, gradient scale, what
+            terms on negatives leave out, and counts of what should not happen where there is any. With ``log_record="full"``
+            all that are not constant, with ``uniformity`` of view_a, and ``alignment`` if row i of both views is the same item;
+            these two are means over the heads.
         """
         record = self.record()
         if record is None:
             return {}
-        measured = numbers_of(record)
+        measured = logged(numbers_of(record), self.log_record)
+        if self.log_record == "brief":
+            return measured
         uniformity = [tempplug.metrics.uniformity(a) for a, _ in self._views if len(a) > 1]
         alignment = [tempplug.metrics.alignment(a, b) for a, b in self._views if b is not None and a.shape == b.shape]
         for name, values in (("uniformity", uniformity), ("alignment", alignment)):

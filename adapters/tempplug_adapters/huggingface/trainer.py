@@ -70,6 +70,7 @@ class TemperatureTrainerMixin(LossMixin):
         temperature_space: strategies that `hyperparameter_search` tries in addition to ``hp_space``, see
             `tempplug.search_space`; every trial has a new strategy. ``temperature_space.suggest(best.hyperparameters)`` is the
             spec string of the best one.
+        log_record: ``brief`` or ``full``, see `TemperatureCallback.measure`.
         **kwargs: arguments of the Trainer.
 
     Raises:
@@ -86,6 +87,7 @@ class TemperatureTrainerMixin(LossMixin):
         *args: Any,
         contrastive_loss: tempplug.ContrastiveLoss,
         temperature_space: tempplug.SearchSpace | None = None,
+        log_record: str = "brief",
         **kwargs: Any,
     ) -> None:
         if not isinstance(contrastive_loss, tempplug.ContrastiveLoss):
@@ -103,7 +105,7 @@ class TemperatureTrainerMixin(LossMixin):
         self.contrastive_loss.to(self.args.device)
         self._keep_columns()
         self._pairs: list[Tensor] | None = None
-        self.temperature_callback = TemperatureCallback(contrastive_loss)
+        self.temperature_callback = TemperatureCallback(contrastive_loss, log_record=log_record)
         self.add_callback(self.temperature_callback)
         self.add_callback(LossParametersCallback(contrastive_loss))
         self.add_callback(LogFile())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.evaluation.command import EvalCommand, Flags, Measure, Table, tasks_flag, text_command
+from tempplug_adapters.evaluation.command import EvalCommand, Flags, Measure, Progress, Table, tasks_flag, text_command
 from tempplug_adapters.huggingface.pooling import POOLINGS
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
+
+Check = Callable[[Namespace], None]
 
 HUB_NOTE = (
     "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
@@ -20,20 +23,23 @@ HUB_NOTE = (
 )
 
 
-def encoder_command(*, measure: Measure, table: Table, flags: Flags, needs: str = "", **more: Any) -> EvalCommand:
+def encoder_command(*, check: Check, measure: Measure, table: Table, flags: Flags, needs: str = "", **more: Any) -> EvalCommand:
     """Returns a command that measures a sentence encoder; ``needs`` names the data files that it requires."""
 
-    def load(options: Namespace) -> SentenceEncoder | LibraryEncoder:
+    def whole_check(options: Namespace) -> None:
         if needs and options.data_dir is None:
             raise ConfigError(f"--data-dir is missing: name the folder with {needs}, or set TEMPPLUG_DATA.")
+        check(options)
+
+    def load(options: Namespace) -> SentenceEncoder | LibraryEncoder:
         # imported here, so that --help and a mistyped option answer at once
         from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 
         return load_encoder(options.model, options.pooling, options.max_length, options.device, options.prompt_name)
 
-    def measured(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
+    def measured(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress: Progress) -> dict[str, Any]:
         about = {name: getattr(encoder, name) for name in ("pooling", "pooling_source", "max_length")}
-        return {"model": options.model, **about, **measure(options, encoder)}
+        return {"model": options.model, **about, **measure(options, encoder, progress)}
 
     def whole_table(options: Namespace, found: dict[str, Any]) -> list[str]:
         length = "any length" if found["max_length"] is None else f"at most {found['max_length']} tokens"
@@ -50,15 +56,28 @@ def encoder_command(*, measure: Measure, table: Table, flags: Flags, needs: str 
     }
     batch = (512, "sentences handed to the encoder at once")
     return text_command(
-        model=model, batch=batch, flags={**own, **flags}, load=load, measure=measured, table=whole_table, **more
+        model=model,
+        batch=batch,
+        flags={**own, **flags},
+        check=whole_check,
+        load=load,
+        measure=measured,
+        table=whole_table,
+        **more,
     )
 
 
-def _sts(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
+def _check_sts(options: Namespace) -> None:
+    from tempplug_adapters.sentence_evaluation.sts import prepare_sts
+
+    prepare_sts(options.data_dir, options.tasks, options.split, options.backend)
+
+
+def _sts(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress: Progress) -> dict[str, Any]:
     from tempplug_adapters.sentence_evaluation.sts import evaluate_sts
 
     more = {"split": options.split, "batch_size": options.batch_size, "backend": options.backend}
-    return evaluate_sts(encoder, options.data_dir, **more).to_dict()
+    return evaluate_sts(encoder, options.data_dir, options.tasks, progress=progress, **more).to_dict()
 
 
 def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
@@ -74,7 +93,14 @@ def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _transfer(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> dict[str, Any]:
+def _check_transfer(options: Namespace) -> None:
+    from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED, prepare_transfer
+
+    protocol = FAST if options.fast else REPORTED
+    prepare_transfer(options.data_dir, options.tasks, protocol=protocol, backend=options.backend)
+
+
+def _transfer(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress: Progress) -> dict[str, Any]:
     from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED, evaluate_transfer
 
     return evaluate_transfer(
@@ -85,7 +111,7 @@ def _transfer(options: Namespace, encoder: SentenceEncoder | LibraryEncoder) -> 
         backend=options.backend,
         batch_size=options.batch_size,
         device=next(encoder.model.parameters()).device,
-        progress=lambda task: print(f"{task} …", file=sys.stderr),
+        progress=progress,
     ).to_dict()
 
 
@@ -113,11 +139,13 @@ STS = encoder_command(
     epilog="STS12-16: subsets of a year concatenated, one correlation. The average is over all seven.",
     data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA, else the Hugging Face hub)",
     flags={
+        "--tasks": tasks_flag(STS_TASKS, help=f"out of {', '.join(STS_TASKS)} (default: all that have the split)"),
         "--split": {"choices": ("test", "dev"), "default": "test", "help": "dev: STS-B and SICK-R only (default: test)"},
         "--backend": _backend(
             "mteb", "correlations by tempplug, or by the task classes of an installed mteb on the same pairs"
         ),
     },
+    check=_check_sts,
     measure=_sts,
     table=_sts_table,
 )
@@ -134,6 +162,7 @@ TRANSFER = encoder_command(
         ),
         "--fast": {"action": "store_true", "help": "five folds and short fits, for the dev accuracy during training"},
     },
+    check=_check_transfer,
     measure=_transfer,
     table=_transfer_table,
 )

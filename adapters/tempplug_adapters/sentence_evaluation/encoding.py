@@ -12,6 +12,12 @@ from tempplug.errors import ConfigError, ShapeError
 
 Encode = Callable[[list[str]], Tensor]
 """From n sentences to their vectors [n, D], without gradient."""
+Progress = Callable[[float, str], None]
+"""Called with the completed fraction of an evaluation, and the name of what is being done."""
+
+
+def no_progress(fraction: float, doing: str) -> None:
+    """Shows nothing."""
 
 
 def check_batch_size(batch_size: int) -> None:
@@ -27,7 +33,9 @@ def check_tasks(tasks: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
     return tuple(tasks)
 
 
-def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -> tuple[dict[str, int], Tensor]:
+def encode_distinct(
+    encode: Encode, sentences: Iterable[str], batch_size: int, progress: Callable[[float], None] = lambda fraction: None
+) -> tuple[dict[str, int], Tensor]:
     """Returns the row of each distinct sentence, and the vectors [U, D] on the CPU in at least float32.
 
     Long sentences come first, so that batches contain sentences of similar length.
@@ -36,12 +44,14 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
         encode: any dtype, any device, any norm.
         sentences: at least one.
         batch_size: maximum number of sentences per call.
+        progress: called after each batch with the completed fraction of the letters.
 
     Raises:
         ShapeError: ``encode`` does not return one vector a sentence, or vectors of different widths.
         ConfigError: a vector is not finite.
     """
     ordered = sorted(dict.fromkeys(sentences), key=len, reverse=True)
+    letters, read = max(1, sum(map(len, ordered))), 0
     batches: list[Tensor] = []
     for start in range(0, len(ordered), batch_size):
         batch = ordered[start : start + batch_size]
@@ -55,6 +65,8 @@ def encode_distinct(encode: Encode, sentences: Iterable[str], batch_size: int) -
             sentence = batch[int(finite.logical_not().nonzero()[0])]
             raise ConfigError(f"the encoder returned NaN or infinity for {sentence!r}; its weights may have diverged.")
         batches.append(vectors)
+        read += sum(map(len, batch))
+        progress(read / letters)
     return {sentence: row for row, sentence in enumerate(ordered)}, torch.cat(batches)
 
 

@@ -21,7 +21,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from tempplug.errors import ConfigError, DataError, install_command
-from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, check_tasks, encode_distinct
+from tempplug_adapters.sentence_evaluation.encoding import (
+    Encode,
+    Progress,
+    check_batch_size,
+    check_tasks,
+    encode_distinct,
+    no_progress,
+)
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, StsPairs, find_task, load_sts
 
 NAMES = {"STSB": "STSBenchmark", "SICKR": "SICK-R"}
@@ -134,6 +141,7 @@ def evaluate_sts(
     batch_size: int = 512,
     backend: str = "tempplug",
     resamples: int = 0,
+    progress: Progress = no_progress,
 ) -> StsResult:
     """Returns the rank correlations of an encoder's cosine similarities with the scores of sentence pairs.
 
@@ -149,6 +157,7 @@ def evaluate_sts(
         batch_size: sentences per call, at least 1.
         backend: one of `BACKENDS`; with ``mteb``, mteb's own task classes score the same vectors on the same pairs.
         resamples: number of bootstrap samples of the pairs, about 4 ms each for all test sets.
+        progress: called while sentences are encoded, and with the name of each task before it is scored.
 
     Raises:
         UnknownNameError: a task is unknown.
@@ -161,16 +170,14 @@ def evaluate_sts(
     Source:
         SimCSE (Gao et al. 2021), appendix B: "all" setting, Spearman, no regressor.
     """
-    names = _tasks_of(tasks, split)
     check_batch_size(batch_size)
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
-    mteb = InstalledMteb() if backend == "mteb" else None
-    data = {name: load_sts(name, data_dir, split) for name in names}
+    data, mteb = prepare_sts(data_dir, tasks, split, backend)
     sides = (side for pairs in data.values() for side in (pairs.sentences_a, pairs.sentences_b))
-    rows, vectors = encode_distinct(encode, (sentence for side in sides for sentence in side), batch_size)
+    texts, last = (sentence for side in sides for sentence in side), 1.0 if mteb is None else 0.5
+    rows, vectors = encode_distinct(encode, texts, batch_size, lambda fraction: progress(last * fraction, "encoding"))
     spearman, samples = {}, []
-    for name, pairs in data.items():
+    for number, (name, pairs) in enumerate(data.items()):
+        progress(last + (1 - last) * number / len(data), name)
         similarity, scores = _cosine_similarity(vectors, rows, pairs), torch.tensor(pairs.scores, dtype=torch.float64)
         spearman[name] = _spearman(name, similarity, scores)
         samples.append(_resampled(name, similarity.numpy(), scores.numpy(), resamples))
@@ -181,9 +188,32 @@ def evaluate_sts(
     return StsResult(spearman, counts, split, source, len(rows), backend, resampled)
 
 
-def evaluate_stsb(encode: Encode, data_dir: str | Path | None = None, split: str = "dev", batch_size: int = 512) -> float:
+def prepare_sts(
+    data_dir: str | Path | None = None, tasks: Sequence[str] | None = None, split: str = "test", backend: str = "tempplug"
+) -> tuple[dict[str, StsPairs], InstalledMteb | None]:
+    """Returns all that `evaluate_sts` needs besides an encoder: the pairs by task, and mteb if it is the backend.
+
+    Raises:
+        UnknownNameError: a task is unknown.
+        ConfigError: an option is out of range, or mteb is chosen but not installed.
+        DataError: a data file is missing or malformed.
+    """
+    names = _tasks_of(tasks, split)
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
+    mteb = InstalledMteb() if backend == "mteb" else None
+    return {name: load_sts(name, data_dir, split) for name in names}, mteb
+
+
+def evaluate_stsb(
+    encode: Encode,
+    data_dir: str | Path | None = None,
+    split: str = "dev",
+    batch_size: int = 512,
+    progress: Progress = no_progress,
+) -> float:
     """Returns Spearman × 100 on STS-B, the criterion for the best checkpoint; see `evaluate_sts`."""
-    return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size).spearman["STSB"]
+    return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size, progress=progress).spearman["STSB"]
 
 
 def _tasks_of(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.sentence_evaluation.encoding import Encode, check_batch_size, check_tasks, encode_distinct
+from tempplug_adapters.sentence_evaluation.encoding import (
+    Encode,
+    Progress,
+    check_batch_size,
+    check_tasks,
+    encode_distinct,
+    no_progress,
+)
 from tempplug_adapters.sentence_evaluation.folds import Accuracy, Split, dev_split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.installed_senteval import InstalledSentEval
 from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
@@ -93,7 +100,7 @@ def evaluate_transfer(
     backend: str = "tempplug",
     batch_size: int = 512,
     device: str | torch.device = "cpu",
-    progress: Callable[[str], None] = lambda task: None,
+    progress: Progress = no_progress,
 ) -> TransferResult:
     """Returns the accuracies of a linear classifier on an encoder's vectors.
 
@@ -109,7 +116,8 @@ def evaluate_transfer(
             times as long (see `installed_senteval`).
         batch_size: sentences per call, at least 1.
         device: device for this package's classifiers.
-        progress: called with the name of each task before its classifiers are trained.
+        progress: called while sentences are encoded, which counts as half, and with the name of each task before its
+            classifiers are trained.
 
     Raises:
         UnknownNameError: a task is unknown.
@@ -120,27 +128,23 @@ def evaluate_transfer(
     Source:
         SentEval (Conneau and Kiela 2018), section 4; SimCSE (Gao et al. 2021), appendix E, reports its accuracy.
     """
-    names = check_tasks(TRANSFER_TASKS if tasks is None else tasks, TRANSFER_TASKS)
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
     check_batch_size(batch_size)
-    chosen = [find_transfer_task(name) for name in names]
-    data = {task.name: load_transfer(task.name, data_dir) for task in chosen}
-    for task in chosen:
-        _check_classes(task, data[task.name], protocol.folds)
-    if backend == "senteval":
-        senteval = InstalledSentEval(protocol.folds, protocol.classifier)
+    data, senteval = prepare_transfer(data_dir, tasks, protocol=protocol, backend=backend)
     every = (text for splits in data.values() for split in splits.values() for texts in split.texts for text in texts)
-    places, vectors = encode_distinct(encode, every, batch_size)
+    places, vectors = encode_distinct(encode, every, batch_size, lambda fraction: progress(fraction / 2, "encoding"))
+
+    def begin(task: str) -> None:
+        progress(0.5 + 0.5 * list(data).index(task) / len(data), task)
+
     result = TransferResult({}, {}, {}, {}, protocol.folds, len(places), backend)
-    if backend == "senteval":
-        for name, found in senteval.evaluate(names, data_dir, places, vectors, progress).items():
+    if senteval is not None:
+        for name, found in senteval.evaluate(list(data), data_dir, places, vectors, begin).items():
             result.accuracy[name], result.dev[name], result.rows[name] = found["acc"], found["devacc"], found["ntest"]
             result.f1.update({name: found["f1"]} if "f1" in found else {})
         return result
     vectors = vectors.to(device)
-    for task in chosen:
-        progress(task.name)
+    for task in map(find_transfer_task, data):
+        begin(task.name)
         splits = {name: _features(split, places, vectors) for name, split in data[task.name].items()}
         labels, measured = splits[task.splits[-1]].labels, _measured(task, splits, protocol)
         result.accuracy[task.name], result.dev[task.name] = measured.test, measured.dev
@@ -148,6 +152,27 @@ def evaluate_transfer(
         if task.name == "MRPC":
             result.f1[task.name] = _f1(measured.predicted, labels)
     return result
+
+
+def prepare_transfer(
+    data_dir: str | Path, tasks: Sequence[str] | None = None, *, protocol: Protocol = REPORTED, backend: str = "tempplug"
+) -> tuple[dict[str, dict[str, Labelled]], InstalledSentEval | None]:
+    """Returns all that `evaluate_transfer` needs besides an encoder: the rows by task, and senteval if it is the backend.
+
+    Raises:
+        UnknownNameError: a task is unknown.
+        ConfigError: an option is out of range, or senteval is chosen but not installed.
+        DataError: a data file is missing or malformed, or a class has fewer rows than there are folds.
+    """
+    names = check_tasks(TRANSFER_TASKS if tasks is None else tasks, TRANSFER_TASKS)
+    if backend not in BACKENDS:
+        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
+    chosen = [find_transfer_task(name) for name in names]
+    senteval = InstalledSentEval(protocol.folds, protocol.classifier) if backend == "senteval" else None
+    data = {task.name: load_transfer(task.name, data_dir) for task in chosen}
+    for task in chosen:
+        _check_classes(task, data[task.name], protocol.folds)
+    return data, senteval
 
 
 def _check_classes(task: TransferTask, splits: dict[str, Labelled], folds: int) -> None:

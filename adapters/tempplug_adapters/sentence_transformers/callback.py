@@ -30,6 +30,7 @@ class TemperatureRankingCallback(Charge):
 
     Args:
         loss: loss of the Trainer, wrapped or not, or a dictionary of losses.
+        log_record: ``brief`` or ``full``, see `tempplug_adapters.huggingface.TemperatureCallback.measure`.
 
     Raises:
         ConfigError: the loss contains no `TemperatureRankingLoss`; at the start of training, the optimizer lacks parameters of

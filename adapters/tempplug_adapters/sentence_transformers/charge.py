@@ -51,6 +51,7 @@ class Charge(TrainerCallback):
 
     Args:
         loss: loss of the Trainer, wrapped or not, or a dictionary of losses.
+        log_record: ``brief`` or ``full``, see `TemperatureCallback.measure`.
 
     Attributes:
         contrastive_losses: the `tempplug.ContrastiveLoss` of each loss, in the order of `ranking_losses`; contains all state.
@@ -60,13 +61,15 @@ class Charge(TrainerCallback):
             a loss, or DeepSpeed or FSDP is used with a loss that learns.
     """
 
-    def __init__(self, loss: nn.Module | Mapping[str, nn.Module]) -> None:
+    def __init__(self, loss: nn.Module | Mapping[str, nn.Module], log_record: str = "brief") -> None:
         self.losses = ranking_losses(loss)
         if not self.losses:
             raise ConfigError("loss contains no TemperatureRankingLoss: use one, or train with the library's own Trainer.")
         self.contrastive_losses = nn.ModuleList([each.contrastive_loss for each in self.losses.values()])
         losses = self.losses.items()
-        self.watchers = {name: TemperatureCallback(each.contrastive_loss, name.removesuffix("_")) for name, each in losses}
+        self.watchers = {
+            name: TemperatureCallback(each.contrastive_loss, name.removesuffix("_"), log_record) for name, each in losses
+        }
         self._parameters = LossParametersCallback(self.contrastive_losses)
 
     def spared(self) -> list[nn.Parameter]:

@@ -30,6 +30,7 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
 
     Args:
         *args: arguments of the library's Trainer.
+        log_record: ``brief`` or ``full``, see `tempplug_adapters.huggingface.TemperatureCallback.measure`.
         **kwargs: arguments of the library's Trainer.
 
     Raises:
@@ -38,10 +39,10 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
             that learns.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, log_record: str = "brief", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.remove_callback(TemperatureRankingCallback)  # one is enough
-        self.charge = Charge(self.loss)
+        self.charge = Charge(self.loss, log_record)
         self.add_callback(self.charge)
         self.look_after(self.charge.contrastive_losses)
         wanted = {name for each in self.charge.losses.values() for name in each.columns}

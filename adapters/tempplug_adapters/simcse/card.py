@@ -28,7 +28,7 @@ IN_TRANSFORMERS: Final = {
 """How to compute a sentence embedding without sentence-transformers, by pooling."""
 _SETTINGS = (
     *("columns", "where", "per_device_train_batch_size", "learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay"),
-    *("pooler", "mlp_only_train", "max_length", "dropout", "mlm_weight", "seed"),
+    *("pooling", "mlp_only_train", "max_length", "dropout", "mlm_weight", "seed"),
 )
 
 

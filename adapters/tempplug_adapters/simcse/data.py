@@ -1,4 +1,4 @@
-"""Training data of SimCSE and MABEL: reads sentences, pairs or triplets, tokenises them, and collates views.
+"""Training data of SimCSE and MABEL: reads sentences, pairs or triplets, and tokenises and collates the views of a batch.
 
 Every error in a file is a `DataError` with the file and the line.
 """
@@ -10,9 +10,9 @@ import gzip
 import hashlib
 import json
 import zlib
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
 from tempplug_adapters.simcse.model import load_config
 
 TABLES = (".tsv", ".csv", ".jsonl")
-CHUNK = 1000  # samples tokenised at a time; larger chunks need more memory and are not faster
+CHUNK = 1000  # samples tokenised at a time where all are; larger chunks need more memory and are not faster
 
 
 def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
@@ -159,9 +159,10 @@ def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 class TokenizedViews(Dataset[list[list[int]]]):
-    """The token ids of each sample's views; a single sentence becomes two views, which differ by dropout.
+    """The token ids of each sample's views, from a tokenizer that is called when they are read; a single sentence becomes two
+    views, which differ by dropout.
 
-    Token ids are stored in one array with 4 bytes each; the text is not kept.
+    The texts are stored in one array of bytes.
 
     Args:
         samples: result of `read_samples`; all samples must have the same number of sentences.
@@ -174,36 +175,44 @@ class TokenizedViews(Dataset[list[list[int]]]):
     """
 
     def __init__(self, samples: Iterable[tuple[str, ...]], tokenizer: Any, max_length: int) -> None:
-        tokens, lengths, self.width, rest = [], [], 1, iter(samples)
-        while chunk := list(islice(rest, CHUNK)):
-            self.width = len(chunk[0])
-            flat = list(chain.from_iterable(chunk))
-            ids = tokenizer(flat, truncation=True, max_length=max_length, add_special_tokens=True)["input_ids"]
-            lengths.append(np.fromiter(map(len, ids), np.int64, len(ids)))
-            tokens.append(np.fromiter(chain.from_iterable(ids), np.int32))
-        self._tokens = np.concatenate(tokens)
-        self._ends = np.cumsum(np.concatenate(lengths))
+        self.tokenizer, self.max_length, self.width = tokenizer, max_length, 1
+        self._text, ends = bytearray(), array("q")
+        for sample in samples:
+            self.width = len(sample)
+            for sentence in sample:
+                self._text += sentence.encode()
+                ends.append(len(self._text))
+        self._ends = np.frombuffer(ends, np.int64)
         self.views = max(2, self.width)
 
     def __len__(self) -> int:
         return len(self._ends) // self.width
 
-    def _sentences(self, position: int) -> list[np.ndarray]:
-        first = position * self.width
-        starts = [int(self._ends[first - 1]) if first else 0, *self._ends[first : first + self.width]]
-        return [self._tokens[start:end] for start, end in pairwise(starts)]
+    def _tokens(self, positions: Sequence[int]) -> list[list[int]]:
+        """Returns the token ids of the sentences of some samples."""
+        sentences = [position * self.width + number for position in positions for number in range(self.width)]
+        texts = [self._text[self._ends[each - 1] if each else 0 : self._ends[each]].decode() for each in sentences]
+        ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.max_length, add_special_tokens=True)[
+            "input_ids"
+        ]
+        return ids
 
     def __getitem__(self, position: int) -> list[list[int]]:
-        row: list[list[int]] = [sentence.tolist() for sentence in self._sentences(position)]
-        return row * 2 if len(row) == 1 else row
+        return self.rows([position])[0]
+
+    def rows(self, positions: Sequence[int]) -> list[list[list[int]]]:
+        """Returns the token ids of each view of some samples, which are tokenised together."""
+        tokens = self._tokens(positions)
+        samples = [tokens[start : start + self.width] for start in range(0, len(tokens), self.width)]
+        return [sample * 2 if self.width == 1 else sample for sample in samples]
 
     @cached_property
     def keys(self) -> np.ndarray:
-        """A number for each sentence of each sample, [n, 1 to 3], int64; equal for equal token ids."""
+        """A number for each sentence of each sample, [n, 1 to 3], int64; equal for equal token ids. Reads all samples."""
         numbers = [
-            int.from_bytes(hashlib.blake2b(sentence.tobytes(), digest_size=8).digest(), "little", signed=True)
-            for position in range(len(self))
-            for sentence in self._sentences(position)
+            int.from_bytes(hashlib.blake2b(array("i", ids).tobytes(), digest_size=8).digest(), "little", signed=True)
+            for start in range(0, len(self), CHUNK)
+            for ids in self._tokens(range(start, min(start + CHUNK, len(self))))
         ]
         return np.array(numbers, np.int64).reshape(len(self), self.width)
 
@@ -243,7 +252,7 @@ class ViewCollator:
 
 
 class Sentences:
-    """The token ids of the training data, with tokenizer, configuration and collator; ``len`` is the number of samples.
+    """The training data with tokenizer, configuration and collator; ``len`` is the number of samples.
 
     Args:
         samples: result of `read_samples`.
@@ -270,4 +279,4 @@ class Sentences:
 
     def batch(self, index: Tensor) -> dict[str, Any]:
         """Returns the padded views of the samples ``index``, [B], and a copy with masked tokens if the recipe needs it."""
-        return {"index": index, **self.collator([self.views[position] for position in index.tolist()])}
+        return {"index": index, **self.collator(self.views.rows(index.tolist()))}

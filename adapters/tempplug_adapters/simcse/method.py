@@ -22,7 +22,7 @@ from tempplug_adapters.sentence_evaluation.encoding import shared
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
-from tempplug_adapters.sentence_evaluation.transfer_data import load_rows
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, load_rows
 from tempplug_adapters.simcse.card import model_card
 from tempplug_adapters.simcse.data import Sentences, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel
@@ -51,7 +51,7 @@ class SimCSEModule(nn.Module):
         super().__init__()
         self.model = SimCSEModel.from_pretrained(
             recipe.model_name_or_path,
-            recipe.pooler,
+            recipe.pooling,
             mlp_only_train=recipe.mlp_only_train,
             config=data.config,
             mlm=recipe.mlm_weight > 0,
@@ -103,15 +103,15 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
     evaluated_by_all = True
 
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
-        """Returns the tokenised samples of a file; checks that the evaluation data exist."""
+        """Returns the samples of a file; checks that the evaluation data exist."""
         samples = islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples)
         if source.evaluated:
             load_sts("STSB", source.data_dir, "dev")
-            for task in STS_TASKS if recipe.sts_test else ():
+            for task in recipe.tasks_of(STS_TASKS):
                 load_sts(task, source.data_dir)
-            for task in recipe.transfer_test:
+            for task in recipe.tasks_of(TRANSFER_TASKS):
                 if source.data_dir is None:
-                    raise ConfigError(f"transfer_test={task} needs the folder with the data sets: --data-dir or TEMPPLUG_DATA.")
+                    raise ConfigError(f"task {task} needs the folder with the data sets: --data-dir or TEMPPLUG_DATA.")
                 load_rows(task, source.data_dir)
         return Sentences(samples, recipe, source.data_dir, recipe.dropout)
 
@@ -144,23 +144,32 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
         return data.batch(index)
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
-        """Returns Spearman × 100 on STS-B dev; after the training also the evaluations of the recipe.
+        """Returns Spearman × 100 on STS-B dev; after the training also the results of the recipe's tasks.
 
-        The mean over the STS test sets is then also computed on `RESAMPLES` resamples of their pairs (`RESAMPLED_FILE`).
+        The mean over all seven STS test sets is then also computed on `RESAMPLES` resamples of their pairs (`RESAMPLED_FILE`).
         """
         encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
-        found = {CHOSEN_BY: evaluate_stsb(encoder, data.data_dir)}
-        if run.final and recipe.sts_test:
-            result = evaluate_sts(encoder, data.data_dir, resamples=RESAMPLES)
-            scores = result.spearman
-            if not active() or distributed.get_rank() == 0:
-                resampled = [round(value, 4) for value in result.resampled]
-                write_json(run.output_dir / RESAMPLED_FILE, {"sts_average": resampled})
-            found |= {name.lower(): value for name, value in scores.items()}
-            found["sts_average"] = sum(scores.values()) / len(scores)
-        if run.final and recipe.transfer_test:
+        sts, transfer = (recipe.tasks_of(known) if run.final else [] for known in (STS_TASKS, TRANSFER_TASKS))
+        parts, done = 1 + bool(sts) + bool(transfer), 0
+
+        def progress(fraction: float, doing: str) -> None:
+            run.progress((done + fraction) / parts)
+
+        found = {CHOSEN_BY: evaluate_stsb(encoder, data.data_dir, progress=progress)}
+        if sts:
+            done += 1
+            whole = set(sts) == set(STS_TASKS)
+            result = evaluate_sts(encoder, data.data_dir, sts, resamples=RESAMPLES if whole else 0, progress=progress)
+            found |= {name.lower(): value for name, value in result.spearman.items()}
+            if result.average is not None:
+                found["sts_average"] = result.average
+                if not active() or distributed.get_rank() == 0:
+                    resampled = [round(value, 4) for value in result.resampled]
+                    write_json(run.output_dir / RESAMPLED_FILE, {"sts_average": resampled})
+        if transfer:
+            done += 1
             device = next(module.parameters()).device
-            scores = evaluate_transfer(encoder, data.data_dir or "", recipe.transfer_test, device=device).accuracy
+            scores = evaluate_transfer(encoder, data.data_dir or "", transfer, device=device, progress=progress).accuracy
             found |= {name.lower(): value for name, value in scores.items()}
             found["transfer_average"] = sum(scores.values()) / len(scores)
         return found

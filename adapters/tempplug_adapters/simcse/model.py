@@ -44,7 +44,7 @@ class SimCSEModel(nn.Module):
 
     Args:
         encoder: a transformers encoder, with a masked language modelling head if ``mlm_loss`` is used. Its pooler is replaced.
-        pooler: of `pooling.POOLINGS`; the MLP of ``cls`` is randomly initialised.
+        pooling: of `pooling.POOLINGS`; the MLP of ``cls`` is randomly initialised.
         mlp_only_train: whether to leave that MLP out of the encoder that is evaluated and saved.
 
     Attributes:
@@ -57,29 +57,29 @@ class SimCSEModel(nn.Module):
     evaluation, with labels it is kept; the published models have it in BERT's own pooler.
     """
 
-    def __init__(self, encoder: Any, pooler: str = "cls", *, mlp_only_train: bool = True) -> None:
+    def __init__(self, encoder: Any, pooling: str = "cls", *, mlp_only_train: bool = True) -> None:
         super().__init__()
         self.encoder = encoder
         self.head: nn.Module = nn.Identity()
         width = encoder.config.hidden_size
         kept = None
-        if pooler == "cls" and mlp_only_train:
+        if pooling == "cls" and mlp_only_train:
             self.pooling, self.head = "cls_before_pooler", nn.Sequential(nn.Linear(width, width), nn.Tanh())
             initialise(self.head[0], encoder.config)
         else:
-            self.pooling = pooler
-            kept = _own_pooler(encoder.config) if pooler == "cls" else None
+            self.pooling = pooling
+            kept = _own_pooler(encoder.config) if pooling == "cls" else None
         # An unused pooler gets no gradient, which DistributedDataParallel would wait for.
         if kept is not None or getattr(encoder.base_model, "pooler", None) is not None:
             encoder.base_model.pooler = kept
 
     @classmethod
     def from_pretrained(
-        cls, name: str, pooler: str = "cls", *, mlp_only_train: bool = True, config: Any = None, mlm: bool = False
+        cls, name: str, pooling: str = "cls", *, mlp_only_train: bool = True, config: Any = None, mlm: bool = False
     ) -> SimCSEModel:
         """Returns the model for a pretrained encoder (folder or hub name); ``mlm`` keeps its token prediction head."""
         encoder = loading.load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
-        return cls(encoder, pooler, mlp_only_train=mlp_only_train)
+        return cls(encoder, pooling, mlp_only_train=mlp_only_train)
 
     @property
     def config(self) -> Any:
@@ -128,8 +128,8 @@ def _own_pooler(config: Any) -> nn.Module:
     dense = getattr(pooler, "dense", None)
     if not isinstance(dense, nn.Linear) or not isinstance(pooler.activation, nn.Tanh):
         raise ConfigError(
-            f"pooler=cls with mlp_only_train=False keeps the MLP in the encoder's own pooler, and a {config.model_type} model "
-            "has none of that form. Choose --mlp-only-train, or --pooler cls_before_pooler or avg."
+            f"pooling=cls with mlp_only_train=False keeps the MLP in the encoder's own pooler, and a {config.model_type} model "
+            "has none of that form. Choose --mlp-only-train, or --pooling cls_before_pooler or avg."
         )
     initialise(dense.to_empty(device="cpu").float(), config)
     kept: nn.Module = pooler

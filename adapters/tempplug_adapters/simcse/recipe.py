@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, UnknownNameError, nearest
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.huggingface.pooling import POOLINGS
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
+from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import DropLast, GradientNorm, LossRecipe, Optimizer, Recipe, Schedule, around
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
+TASK_GROUPS: Final = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
 CHOSEN_BY = "stsb_dev"
 """The metric of the best encoder, which is saved."""
 
@@ -53,8 +56,8 @@ class SimCSERecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
-    pooler: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through a randomly initialised MLP")] = "cls"
-    mlp_only_train: Annotated[bool, Flag(help="evaluate and save without the MLP of --pooler cls")] = True
+    pooling: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through a randomly initialised MLP")] = "cls"
+    mlp_only_train: Annotated[bool, Flag(help="evaluate and save without the MLP of --pooling cls")] = True
     dropout: Annotated[
         float | None,
         Number(at_least=0, below=1, optional=True, help="of hidden states and attention, which makes the views differ"),
@@ -72,10 +75,9 @@ class SimCSERecipe(Recipe):
     batch_sampler: Annotated[
         str, Choice(BATCH_SAMPLERS, help="no_duplicates: no sentence twice in a batch, where it would be its own negative")
     ] = "random"
-    sts_test: Annotated[bool, Flag(help="measure the seven STS tasks, too, when the training has ended")] = True
-    transfer_test: Annotated[
+    tasks: Annotated[
         tuple[str, ...],
-        Words(help="transfer tasks, such as MR TREC, to measure, too, when the training has ended"),
+        Words(help="STS and transfer tasks to measure at the end of the training, such as STSB MR; sts, transfer: all of them"),
     ] = ()
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
@@ -95,9 +97,24 @@ class SimCSERecipe(Recipe):
         super().__post_init__()
         if self.columns and len(self.columns) not in (2, 3):
             raise ConfigError(f"columns={' '.join(self.columns)} must be two names, of a pair, or three, of a triplet.")
+        object.__setattr__(self, "tasks", _written_out(self.tasks))
+
+    def tasks_of(self, known: Sequence[str]) -> list[str]:
+        """Returns those of the tasks to measure that are among ``known``."""
+        return [task for task in self.tasks if task in known]
 
 
 _ROBERTA = {"model_name_or_path": "roberta-base"}
+
+
+def _written_out(tasks: Sequence[str]) -> tuple[str, ...]:
+    """Returns the tasks, each once, with those that ``sts`` and ``transfer`` stand for; raises UnknownNameError."""
+    known, found = (*TASK_GROUPS, *STS_TASKS, *TRANSFER_TASKS), dict[str, None]()
+    for task in tasks:
+        if task not in known:
+            raise UnknownNameError(f"unknown task '{task}'.{nearest(task, known)} Known: {', '.join(known)}.")
+        found |= dict.fromkeys(TASK_GROUPS.get(task, (task,)))
+    return tuple(found)
 
 
 def _with(strategy: str) -> LossRecipe:
@@ -127,7 +144,7 @@ def _recipes() -> dict[str, SimCSERecipe]:
 
 METHOD = MethodInfo(
     name="simcse",
-    summary="Train a sentence encoder with SimCSE and any temperature strategy, and measure it on the STS and transfer tasks.",
+    summary="Train a sentence encoder with SimCSE and any temperature strategy, and measure it on STS and transfer tasks.",
     target="tempplug_adapters.simcse.method:SimCSEMethod",
     recipes=_recipes(),
     datasets=(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import re
@@ -17,6 +16,7 @@ from statistics import mean, stdev
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
+from tempplug.parser import Parser
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.storage.files import Folder, make_folder, write_json, write_text
 from tempplug_adapters.storage.lock import locked
@@ -75,11 +75,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         TempplugError: the input is invalid, a finished run belongs to another command, or the first run lacks the metric.
         KeyboardInterrupt: the command was interrupted; the message says what was kept.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug sweep",
         description="Run a training command over temperatures and strategies, and draw how much the temperature matters.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--command", required=True, help="your training command with {strategy}, see below")
     parser.add_argument("--metric", required=True, metavar="NAME", help="metric to plot, such as eval_accuracy")

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
+from tempplug.parser import Help
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
@@ -32,10 +33,13 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         _training_parser(info).print_help()
         return 0
     parsed, rest = build_parser(info).parse_known_args(arguments)
-    from tempplug_adapters.training.command_line import plain_warnings  # imports torch, which --help does not need
+    from tempplug_adapters.training.command_line import (  # imports torch, which --help does not need
+        plain_warnings,
+        without_loading_bars,
+    )
 
     try:
-        with plain_warnings():
+        with plain_warnings(), without_loading_bars():
             recipe = info.recipe(parsed.recipe)
             recipe = recipe.changed(**given_settings(parsed, recipe))
             with on_termination(_end):
@@ -73,6 +77,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
         parsed.contrastive_objective,
         parsed.temperature_learning_rate,
         parsed.contrastive_negatives,
+        parsed.log_record,
     )
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
@@ -132,7 +137,13 @@ def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
     parser = HfArgumentParser(
         MethodArguments,  # type: ignore[arg-type]
         prog=f"tempplug train {info.name}",
+        usage=f"tempplug train {info.name} ... [flags]",
         description="Flags of transformers' TrainingArguments; those of the recipe are their own.",
+        formatter_class=_HelpWithDefaults,
         allow_abbrev=False,
     )
     return parser
+
+
+class _HelpWithDefaults(Help, argparse.ArgumentDefaultsHelpFormatter):
+    """Our help, with the defaults that transformers leaves to its formatter."""

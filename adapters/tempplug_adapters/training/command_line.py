@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -52,3 +53,22 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = before
+
+
+@contextmanager
+def without_loading_bars() -> Iterator[None]:
+    """Hides transformers' progress bars for reading and writing weights during the block; those of downloads are kept."""
+    from huggingface_hub import utils
+    from transformers.utils import logging
+
+    bars: Any = logging
+    hub: Any = utils
+    shown, downloads = bars.is_progress_bar_enabled(), not hub.are_progress_bars_disabled()
+    bars.disable_progress_bar()
+    if downloads:
+        hub.enable_progress_bars()  # transformers has hidden them too
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()

@@ -11,28 +11,50 @@ from typing import Any
 
 import tempplug
 from tempplug.options import Choice, Flag, Kind, Number, Numbers, Words, format_value
+from tempplug.parser import Parser
+from tempplug_adapters.measurements import RECORDS
 from tempplug_adapters.storage.files import Folder
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.recipe import TRAINING, Recipe
 
-EPILOG = (
-    "Every flag of transformers' TrainingArguments works too: --gradient-accumulation-steps, --fp16, --eval-strategy epoch, "
-    "--save-steps, --report-to tensorboard, --load-best-model-at-end, ... (--help-training lists them). Several processes: "
-    "torchrun or accelerate launch, with `-m tempplug.cli train {name} ...`."
+EPILOG = "Several processes: torchrun or accelerate launch, with `-m tempplug.cli train {name} ...`."
+TRAINING_NOTE = (
+    "Flags of transformers' TrainingArguments. All of them work: --gradient-accumulation-steps, --fp16, --eval-strategy epoch, "
+    "--save-steps, --report-to tensorboard, --load-best-model-at-end, ...; --help-training lists them."
 )
 
 
-def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
+def build_parser(info: MethodInfo) -> Parser:
     """Returns the parser of a method's flags; a setting that is not given is None and takes the recipe's value.
 
     Args:
         info: declaration of the method.
     """
-    parser = argparse.ArgumentParser(
-        prog=f"tempplug train {info.name}", description=info.summary, epilog=EPILOG.format(name=info.name), allow_abbrev=False
+    required = info.default_dataset is None
+    parser = Parser(
+        prog=f"tempplug train {info.name}",
+        usage=f"tempplug train {info.name} {'--dataset DATASET ' * required}--output-dir DIR [flags]",
+        description=info.summary,
+        epilog=EPILOG.format(name=info.name),
+        allow_abbrev=False,
+    )
+    temperature = tempplug.add_temperature_arguments(parser, default=None)
+    _add(
+        temperature,
+        "temperature_learning_rate",
+        type=_number,
+        metavar="N",
+        help="of the strategy's parameters, on the schedule of --learning-rate (default: its own, 0.01 for learnable, or else "
+        "--learning-rate)",
+    )
+    _add(
+        temperature,
+        "log_record",
+        choices=RECORDS,
+        default=RECORDS[0],
+        help="numbers of a log; brief: temperature, similarities and gradient scale; full: all (default: brief)",
     )
     run = parser.add_argument_group("run")
-    required = info.default_dataset is None
     shown = f" (default: {info.default_dataset})" if info.default_dataset else ""
     _add(run, "dataset", help=info.datasets + shown, required=required, default=info.default_dataset)
     _add(run, "data_dir", metavar="DIR", help="folder of data (default: TEMPPLUG_DATA; without it, data are downloaded)")
@@ -46,25 +68,16 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
         help="measure when the training has ended (default: yes)",
     )
     run.add_argument("--help-training", action="store_true", help="list the flags of transformers' TrainingArguments, and exit")
-    settings = parser.add_argument_group("recipe")
+    settings = parser.add_argument_group(info.name)
     default = next(iter(info.recipes))
-    _add(
-        settings, "recipe", metavar="NAME", help=f"recipe of the settings below: {', '.join(info.recipes)} (default: {default})"
-    )
+    known = f"recipe of the settings below: {', '.join(info.recipes)} (default: {default})"
+    _add(settings, "recipe", metavar="NAME", help=known)
+    training = parser.add_argument_group("training", TRAINING_NOTE)
     for name, kind in next(iter(info.recipes.values())).kinds().items():
-        add_setting(settings, name, kind, info.recipes)
-    temperature = tempplug.add_temperature_arguments(parser, default=None)
-    _add(
-        temperature,
-        "temperature_learning_rate",
-        type=_number,
-        metavar="N",
-        help="of the strategy's parameters, on the schedule of --learning-rate (default: its own, 0.01 for learnable, or else "
-        "--learning-rate)",
-    )
+        add_setting(training if name in TRAINING else settings, name, kind, info.recipes)
     strategies = {name: recipe.loss.strategy for name, recipe in info.recipes.items()}
     if len(set(strategies.values())) > 1:
-        (action,) = [each for each in parser._actions if each.dest == "temperature_strategy"]
+        action = next(each for each in parser._actions if each.dest == "temperature_strategy")
         action.help = f"{action.help} ({_describe(strategies)})"
     # None means "not given", and the recipe's value is used
     parser.set_defaults(contrastive_objective=None)
@@ -72,7 +85,7 @@ def build_parser(info: MethodInfo) -> argparse.ArgumentParser:
 
 
 def add_setting(group: Any, name: str, kind: Kind, recipes: Mapping[str, Any]) -> None:
-    """Adds the flag of a setting, which may also be spelled with underscores.
+    """Adds the flag of a setting.
 
     Args:
         group: group of a parser.
@@ -134,5 +147,5 @@ _number.__name__, _whole.__name__ = "number", "integer"
 
 
 def _add(group: Any, name: str, *, help: str, **more: Any) -> None:
-    spellings = dict.fromkeys((f"--{name.replace('_', '-')}", f"--{name}"))
-    group.add_argument(*spellings, dest=name, help=help.replace("%", "%%"), **more)  # argparse would expand a %
+    flag = f"--{name.replace('_', '-')}"
+    group.add_argument(flag, dest=name, help=help.replace("%", "%%"), **more)  # argparse would expand a %

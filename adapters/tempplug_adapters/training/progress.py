@@ -23,6 +23,7 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
         self._bars: dict[str, Any] = {}
+        self._training = False
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for bar in reversed(self._bars.values()):
@@ -47,14 +48,21 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Starts the bar; its unit is a step."""
+        self._training = True
         self._begin("train", state.max_steps, initial=state.global_step, unit="step")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Advances the bar."""
         self._reach("train", state.global_step)
 
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ends the lines: the final figures are printed once, by the command."""
+        self._training = False
+
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Prints the loss, the temperature and the metrics of an evaluation."""
+        """Prints the loss, the temperature and the metrics of an evaluation during the training."""
+        if not self._training:
+            return
         shown = {
             name.removeprefix("eval_"): value
             for name, value in (logs or {}).items()

@@ -27,8 +27,7 @@ Optimizer = Annotated[str, Choice(OPTIMIZERS, help="optimizer of the weights; --
 Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
 GradientNorm = Annotated[float, Number(at_least=0, help="norm to which gradients are clipped; 0: no clipping")]
 DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
-# Settings that TrainingArguments accepts under the same name.
-_TRAINING = (
+TRAINING = (
     "num_train_epochs",
     "per_device_train_batch_size",
     "learning_rate",
@@ -40,6 +39,7 @@ _TRAINING = (
     "bf16",
     "seed",
 )
+"""Settings that `transformers.TrainingArguments` has under the same name."""
 
 
 def integer(help: str = "", at_least: int = 1) -> Number:
@@ -64,19 +64,22 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
 
     >>> around(0.2)["dystress"]
     {'temperature_min': 0.1, 'temperature_max': 0.2}
+    >>> around(0.05)["mm-ts"]["amplitude"]  # ten digits, without the rounding error of 0.8 * 0.05
+    0.04
     """
+    half, twice, most = (float(f"{share * temperature:.10g}") for share in (0.5, 2, 0.8))
     return {
         "fixed": {"temperature": temperature},
         "learnable": {"initial_temperature": temperature},
         "macl": {"base_temperature": temperature, "alpha": 0.5, "threshold": 0.0},
-        "dystress": {"temperature_min": temperature / 2, "temperature_max": temperature},
-        "schedule": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
+        "dystress": {"temperature_min": half, "temperature_max": temperature},
+        "schedule": {"temperature_min": half, "temperature_max": twice},
         "uncertainty": {"base_temperature": temperature},
-        "tempnet": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature},
+        "tempnet": {"temperature_min": half, "temperature_max": twice},
         # proportions of the paper's example, whose fixed temperature is taken to be 0.1
-        "mm-ts": {"temperature_min": temperature / 2, "temperature_max": 2 * temperature, "amplitude": 0.8 * temperature},
+        "mm-ts": {"temperature_min": half, "temperature_max": twice, "amplitude": most},
         # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
-        "individual": {"temperature_init": temperature, "temperature_min": min(0.05, temperature / 2)},
+        "individual": {"temperature_init": temperature, "temperature_min": min(0.05, half)},
         **own,
     }
 
@@ -152,7 +155,7 @@ class Recipe:
 
     def training(self) -> dict[str, Any]:
         """Returns the settings that `transformers.TrainingArguments` accepts."""
-        return {name: value for name in _TRAINING if (value := getattr(self, name)) is not None}
+        return {name: value for name in TRAINING if (value := getattr(self, name)) is not None}
 
     def changed(self, **changes: Any) -> Self:
         """Returns a copy with changed settings; raises UnknownNameError and ConfigError, which name the setting."""

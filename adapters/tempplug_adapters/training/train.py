@@ -63,7 +63,7 @@ def train(
         method: the method.
         recipe: its settings.
         data: result of `Method.load`, or similar data.
-        temperature: strategy, objective and terms on negatives.
+        temperature: strategy, objective and terms on negatives, and what a log has of the last batch.
         output_dir: folder for checkpoints, encoder and metrics.
         dataset: name of the data.
         resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
@@ -121,7 +121,9 @@ def train(
         begin({**specs, **({"layout": layout_of(contrastive[0])} if contrastive else {})})
         resumes = None if asked_for(resume_from_checkpoint) is None else AUTO
         evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
-        trainer = MethodTrainer(method, recipe, module, data, args, settings, list(callbacks), evaluation)
+        trainer = MethodTrainer(
+            method, recipe, module, data, args, settings, list(callbacks), evaluation, temperature.log_record
+        )
         first = trainer.is_world_process_zero()
         if first:
             write_json(output / SETTINGS_FILE, settings)

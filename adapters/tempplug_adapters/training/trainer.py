@@ -30,7 +30,7 @@ from transformers import (
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
 from tempplug_adapters.huggingface.log_file import LogFile
-from tempplug_adapters.measurements import measure
+from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
@@ -74,6 +74,7 @@ class MethodTrainer(Trainer):
         settings: settings of the run, stored in every checkpoint.
         callbacks: further callbacks.
         evaluation: inputs of evaluations.
+        log_record: what a training log has of the last batch, see `tempplug_adapters.measurements.logged`.
 
     Raises:
         ConfigError: the batches do not fit the data or the number of processes.
@@ -91,7 +92,9 @@ class MethodTrainer(Trainer):
         settings: Mapping[str, Any],
         callbacks: list[TrainerCallback],
         evaluation: Run,
+        log_record: str = "brief",
     ) -> None:
+        self.log_record = check_record(log_record)
         self.method, self.recipe, self.data, self.settings, self.evaluation = method, recipe, data, settings, evaluation
         self.module = module  # never wrapped, unlike the Trainer's model
         if args.early_stopping_patience is not None:
@@ -208,7 +211,7 @@ class MethodTrainer(Trainer):
             self._losses = [0.0, 0]
             if not self.args.max_grad_norm:
                 logs.pop("grad_norm", None)  # no gradient clipping
-            logs.update(measure(self.module, log=self.is_world_process_zero()))
+            logs.update(logged(measure(self.module, log=self.is_world_process_zero()), self.log_record))
         super().log(logs, start_time)
 
     def _mean_loss(self, sums: Tensor) -> float:

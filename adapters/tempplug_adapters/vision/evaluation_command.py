@@ -22,7 +22,7 @@ from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, Evaluation
 
 DEFAULTS = ("knn", "linear-probe", "report")
 SCORES = ("overall", "head", "middle", "tail")
-FROM_TRAINING = {"size": "load_size", "image_size": "image_size", "views": "augmentation"}
+FROM_TRAINING = {name: name for name in ("load_size", "image_size", "augmentation")}
 """Options that follow the training where they are not given, with their names in its settings."""
 FROM_ITS_IMAGES = {
     "train_images": "count",
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     settings = EvaluationSettings(**{name: value for name, value in given.items() if value is not None})
     device, folder = choose_device(options.device), data_folder(options.data_dir)
     backbone = load_backbone(checkpoint)
-    drawn = {"image_size": settings.image_size, "load_size": options.size, "seed": settings.split_seed}
+    drawn = {"image_size": settings.image_size, "load_size": options.load_size, "seed": settings.split_seed}
     train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
     test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
@@ -166,7 +166,7 @@ VISION = EvalCommand(
         "--checkpoint": {"required": True, "metavar": "DIR", "help": "output folder of a vision training"},
         "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
-        "--size": {
+        "--load-size": {
             "type": int,
             "help": "side in pixels to which images are brought as they are read (default: the training's)",
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
+from tempplug.parser import Parser
 from tempplug_adapters.images.networks import RESNETS
 from tempplug_adapters.storage.files import write_file
 from tempplug_adapters.storage.tensors import write_tensors
@@ -88,7 +88,7 @@ def export_backbone(checkpoint: str | Path, output: str | Path, *, names: str = 
 
 def main(arguments: list[str]) -> int:
     """Runs the command on the words after ``tempplug export``, and returns its exit status."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug export",
         description="Write a trained backbone in torchvision's layout, for detection toolkits and other programs.",
     )

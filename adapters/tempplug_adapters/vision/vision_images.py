@@ -114,13 +114,13 @@ def check_evaluations(recipe: VisionRecipe, bank: ImageSet, test: ImageSet) -> N
 def evaluation_settings(recipe: VisionRecipe) -> EvaluationSettings:
     """Returns the evaluation settings of a recipe; the training set itself is the bank of ``long-tail``."""
     return EvaluationSettings(
-        k=recipe.neighbours,
+        neighbours=recipe.neighbours,
         probe=recipe.probe,
         imbalance_ratio=None,
         head_above=recipe.head_above,
         tail_below=recipe.tail_below,
         image_size=recipe.image_size,
-        views=recipe.augmentation,
+        augmentation=recipe.augmentation,
         view_images=ALIGNED_IMAGES,
         seed=recipe.seed,
     )

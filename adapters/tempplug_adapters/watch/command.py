@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -11,10 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.parser import Parser
 from tempplug_adapters.watch.logs import Logs, read_logs
 from tempplug_adapters.watch.problems import problems
 
-SHOWN = ("loss", "temperature", "positive_similarity", "alignment", "uniformity", "gradient_scale", "effective_negatives")
+SHOWN = ("loss", "temperature", "positive_similarity", "negative_similarity", "gradient_scale")
+FULL = ("alignment", "uniformity", "effective_negatives")
+"""Only in logs of trainings with ``--log-record full``."""
 OF_TERMS = ("negatives_left_out", "negative_weight")
 """Only in logs of trainings with terms on negatives."""
 _COLUMNS = 48
@@ -26,9 +28,10 @@ The effect of the temperature on a training shows in these lines, which should b
 
   temperature          mean over the pairs of the last batch; at a bound, it no longer adapts
   positive_similarity  mean similarity of the two views of an item; alignment is the same as a squared distance
-  uniformity           lower values are more spread; -2 to -4 is usual, 0 is a single point
+  negative_similarity  mean similarity of other items; near 1, all embeddings lie on one point
   gradient_scale       1 - probability of the positive; near 0, a pair has no gradient any more
-  effective_negatives  effective number of negatives in an anchor's gradient
+  uniformity           lower values are more spread; -2 to -4 is usual, 0 is a single point (with --log-record full)
+  effective_negatives  effective number of negatives in an anchor's gradient (with --log-record full)
   negatives_left_out   share of the negatives that terms on negatives leave out; negative_weight is the mean weight of the
                        others; both only with such terms
 
@@ -46,11 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Raises:
         TempplugError: the folder contains no log.
     """
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug watch",
         description="Show temperature, similarities and gradient of a training over its steps, and report problems.",
         epilog=_HELP,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="folder of the training")
     parser.add_argument("--once", action="store_true", help="show the current state and exit, instead of waiting for more")
@@ -85,7 +87,7 @@ def view(folder: Path, logs: Logs) -> list[str]:
     step = f"step {last.get('step', '?')}" + (f" of {logs.max_steps}" if logs.max_steps else "")
     epoch = f", epoch {float(last['epoch']):.3g}" if "epoch" in last else ""
     lines = [f"{folder}: {step}{epoch}{', ended' if logs.ended else ''}" + (f", {logs.strategy}" if logs.strategy else "")]
-    for name in (*SHOWN, *OF_TERMS):
+    for name in (*SHOWN, *FULL, *OF_TERMS):
         values = [float(each[name]) for each in logs.entries if name in each]
         if values:
             course = f"{values[0]:.4g} to {values[-1]:.4g}"

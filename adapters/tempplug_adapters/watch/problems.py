@@ -46,23 +46,24 @@ def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy
         bounds: limits of the strategy's temperature by the options that set them, if known.
         remedy: advice of the strategy for temperatures at a bound.
     """
-    best = min((float(each["uniformity"]) for each in entries if "uniformity" in each), default=0.0)
+    figure = "uniformity" if any("uniformity" in each for each in entries) else "negative_similarity"
+    best = min((_uniformity(figure, float(each[figure])) for each in entries if figure in each), default=0.0)
     # Collapsed embeddings also have similar positives, so only the first of these three problems is reported.
     close = (
         _found(
             entries,
-            "uniformity",
-            lambda value: value > -0.2,  # spread embeddings have -2 to -4
+            figure,
+            lambda value: _uniformity(figure, value) > -0.2,  # spread embeddings have -2 to -4
             "uniformity has collapsed",
-            "it is {value:.2g} {since}: all embeddings lie on nearly one point",
+            f"{figure} is {{value:.2g}} {{since}}: all embeddings lie on nearly one point",
             _CLOSE,
         )
         or _found(
             entries,
-            "uniformity",
-            lambda value: best < SPREAD and value > LOST * best,
+            figure,
+            lambda value: best < SPREAD and _uniformity(figure, value) > LOST * best,
             "uniformity is collapsing",
-            f"it was {best:.3g} and is above {LOST * best:.3g} {{since}}: {{value:.3g}}",
+            f"{figure} was {_value(figure, best):.3g} and is above {_value(figure, LOST * best):.3g} {{since}}: {{value:.3g}}",
             _CLOSE,
         )
         or _found(
@@ -86,6 +87,15 @@ def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy
     return [each for each in (close, gradient, _bound(entries, bounds or {}, remedy)) if each is not None]
 
 
+def _uniformity(figure: str, value: float) -> float:
+    """Returns uniformity from its own value; from the mean similarity of negatives its lower bound by Jensen's inequality."""
+    return value if figure == "uniformity" else 4 * (value - 1)
+
+
+def _value(figure: str, uniformity: float) -> float:
+    return uniformity if figure == "uniformity" else 1 + uniformity / 4
+
+
 def _found(entries: Entries, figure: str, holds: Callable[[float], bool], name: str, seen: str, remedy: str) -> Problem | None:
     """Returns the problem, its beginning and last value, if ``holds`` is true in the last logs with the quantity."""
     having = [each for each in entries if figure in each]
@@ -103,4 +113,6 @@ def _bound(entries: Entries, bounds: Mapping[str, float], remedy: str) -> Proble
     kind = "a bound" if not bounds else "its ceiling" if min(bounds.values()) < bound else "its floor"
     which = f", {option} = {bound:.3g}" if bounds else ""
     seen = f"it is {temperature:.3g} {{since}}{which}, and no longer adapts"
+    # logs leave the share out while it is 0
+    entries = [{"temperature_at_bound": 0.0, **each} for each in entries if "temperature" in each]
     return _found(entries, "temperature_at_bound", lambda value: value >= 0.99, f"the temperature is at {kind}", seen, remedy)

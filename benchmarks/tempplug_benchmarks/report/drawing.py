@@ -17,7 +17,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from tempplug_adapters.storage.files import write_file
+from tempplug_adapters.figures import DARK, with_dark_colours
+from tempplug_adapters.storage.files import write_file, write_text
 
 WIDTH = 332
 """Width of a plot in pixels, narrow enough for phones to show without scaling."""
@@ -28,8 +29,8 @@ EDGE = 8
 """Pixels between a plot and the right side of its page."""
 _TEMPLATES = files("tempplug_benchmarks.report").joinpath("templates")
 _CSS = _TEMPLATES.joinpath("report.css").read_text(encoding="utf-8")
-THEME: dict[str, str] = dict(re.findall(r"--([\w-]+): (#\w{6})", _CSS.partition("@media")[0]))
-"""Colours of the page by name, those of its light scheme."""
+THEME, _DARK = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in _CSS.split("@media")[:2])
+"""Colours of the page by name, those of its light scheme, and those of its dark one."""
 _VARIABLES = {colour: f"var(--{name})" for name, colour in THEME.items()}
 COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
 DASHED = (0, (4, 3))
@@ -73,7 +74,12 @@ def save(figure: Figure, out: Path) -> None:
     """Writes a figure reproducibly in the format given by the file extension."""
     kind = out.suffix[1:].lower()
     undated = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
-    write_file(out, lambda temporary: figure.savefig(temporary, dpi=150, format=kind, metadata=undated))
+    if kind != "svg":
+        write_file(out, lambda temporary: figure.savefig(temporary, dpi=150, format=kind, metadata=undated))
+        return
+    written = io.StringIO()
+    figure.savefig(written, format=kind, metadata=undated)
+    write_text(out, with_dark_colours(written.getvalue(), DARK | {THEME[name]: colour for name, colour in _DARK.items()}))
 
 
 def inline(figure: Figure, name: str, title: str, description: str) -> str:

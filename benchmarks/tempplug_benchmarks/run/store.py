@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from tempplug.errors import DataError
 from tempplug.options import format_value
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.run.environment import hardware, versions
@@ -187,13 +188,32 @@ def read_failure(path: Path) -> Failure:
 
 def _read(path: Path, kind: type[Record]) -> Record:
     texts = ("error", "trace") if kind is Failure else ()
-    record = kind(**check_fields(kind, read_object(path, FORMAT, "benchmark file"), str(path), texts))
+    content = read_object(path, FORMAT, "benchmark file")
+    for part in ("changes", "recipe"):
+        if isinstance(content.get(part), dict):
+            content[part] = _renamed(content[part])
+    record = kind(**check_fields(kind, content, str(path), texts))
     # a mismatch would silently attribute the result to another run
     if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
         raise DataError(f"{path} is a result of arm '{record.arm}', seed {record.seed}, which does not match its path.")
     if isinstance(record, Result):
         _check_parts(record, path)
     return record
+
+
+def _renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns settings by the names that they have now; older results have others."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name == "pooler":
+            found["pooling"] = value
+        elif name == "sts_test":
+            found["tasks"] = list(STS_TASKS) if value else []
+        elif name == "transfer_test":
+            found["tasks"] = [*found.get("tasks", ()), *value]
+        else:
+            found[name] = value
+    return found
 
 
 def _check_parts(result: Result, path: Path) -> None:

@@ -136,7 +136,7 @@ class Evaluation:
         """Votes of the nearest training images for the classes of the test images, [M, C]."""
         given, classes = self.settings, len(self.train.classes)
         return knn_votes(
-            self.bank, self.bank_labels, self.queries, k=given.k, temperature=given.vote_temperature, classes=classes
+            self.bank, self.bank_labels, self.queries, k=given.neighbours, temperature=given.vote_temperature, classes=classes
         )
 
     @property
@@ -170,7 +170,7 @@ class Evaluation:
         """Representations of two random views of each test image that is `viewed`, [M, F] each."""
         images = self.test.subset(self.viewed)
         side = self.settings.image_size or int(images.batch(torch.tensor([0])).shape[-1])
-        augmentation = create_augmentation(self.settings.views, side)
+        augmentation = create_augmentation(self.settings.augmentation, side)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
             return self._represent(images, "view a", augmentation), self._represent(images, "view b", augmentation)
@@ -198,7 +198,7 @@ class Evaluation:
             folder: made where it is missing.
         """
         histogram, plot = folder / "similarity_histogram.svg", folder / "embedding_plot.svg"
-        title = f"Similarity of pairs: {self.test.name}, views by {self.settings.views}"
+        title = f"Similarity of pairs: {self.test.name}, views by {self.settings.augmentation}"
         labels = self.query_labels[self.viewed.to(self.device)]
         draw_similarity_histogram(similarity_histogram(*self.views, labels), histogram, title)
         shown = torch.unique(self.query_labels)[:PLOTTED_CLASSES]
@@ -216,7 +216,7 @@ def _knn(it: Evaluation) -> dict[str, Any]:
     found: dict[str, Any] = {"accuracy": accuracy(it.query_labels, it.votes.argmax(dim=1))}
     if len(it.bank) >= 10:
         found |= _knn_validation(it)
-    return found | {"k": min(it.settings.k, len(it.bank)), "temperature": it.settings.vote_temperature}
+    return found | {"k": min(it.settings.neighbours, len(it.bank)), "temperature": it.settings.vote_temperature}
 
 
 def _knn_validation(it: Evaluation) -> dict[str, Any]:
@@ -227,7 +227,7 @@ def _knn_validation(it: Evaluation) -> dict[str, Any]:
     order = torch.randperm(len(it.bank), generator=torch.Generator().manual_seed(it.settings.split_seed))
     chosen[order[: min(VALIDATED_IMAGES, len(order) // 10)]] = True
     chosen = chosen.to(it.device)
-    bank, classes, wanted = it.bank[~chosen], len(it.train.classes), it.settings.k
+    bank, classes, wanted = it.bank[~chosen], len(it.train.classes), it.settings.neighbours
     k = min(wanted, max(1, len(bank) // classes))
     found: dict[str, Any] = {}
     if k < wanted:
@@ -303,7 +303,7 @@ def _report(it: Evaluation) -> dict[str, Any]:
         "tolerance": metrics.tolerance(it.queries, it.query_labels),
         "interclass_uniformity": metrics.interclass_uniformity(it.queries, it.query_labels),
     }
-    return {**{name: value.item() for name, value in found.items()}, "views": it.settings.views}
+    return {**{name: value.item() for name, value in found.items()}, "views": it.settings.augmentation}
 
 
 MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {

@@ -62,7 +62,7 @@ class EvaluationSettings:
         UnknownNameError: there is no such augmentation.
     """
 
-    k: Annotated[int, integer("neighbours that vote")] = 200
+    neighbours: Annotated[int, integer("neighbours that vote")] = 200
     vote_temperature: Annotated[float, Number(above=0, help="temperature of their vote")] = 0.1
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of the linear probe")] = "lightly"
     imbalance_ratio: Annotated[
@@ -74,7 +74,7 @@ class EvaluationSettings:
     tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: likewise")] = None
     split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the draw of images")] = 0
     image_size: Annotated[int | None, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
-    views: Annotated[str, Text(help="augmentation that makes two views of each test image")] = "simclr-cifar"
+    augmentation: Annotated[str, Text(help="recipe that makes two views of each test image")] = "simclr-cifar"
     view_images: Annotated[int | None, integer_or_none("most test images that views are made of; none: all")] = None
     plot_method: Annotated[str, Choice(PLOT_METHODS, help="projection of representations to two dimensions")] = "tsne"
     batch_size: Annotated[int, integer("images per forward pass")] = 256
@@ -86,4 +86,4 @@ class EvaluationSettings:
         from tempplug_adapters.images.augmentation import create_augmentation
 
         check_fields(self)
-        create_augmentation(self.views, 32)
+        create_augmentation(self.augmentation, 32)
