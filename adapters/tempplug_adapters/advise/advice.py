@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tempplug.arguments import parse_spec
-from tempplug_adapters.advise.training import Course
+from tempplug_adapters.advise.training import Course, stopped
 
 MATTERS = 1.0
 """Points of accuracy that a difference must have to be mentioned."""
@@ -20,31 +19,26 @@ class Advice:
     """The choice for a length of training.
 
     Attributes:
-        epoch: the length, in epochs of the trained sample.
-        chosen: the most accurate; or a fixed temperature within one standard error of it, as the simpler choice.
-        equals: others of which none is clearly worse, best first.
-        worst: the least accurate fixed temperature.
+        epoch: the length, in epochs of the sample.
+        chosen: the middle one of the fixed temperatures within one standard error of the most accurate course; where there
+            is none, that course.
         sentences: what is sure and what is not.
+        clear: whether any other is clearly worse.
     """
 
     epoch: int
     chosen: Course
-    equals: list[Course]
-    worst: Course
     sentences: list[str]
-
-    @property
-    def temperature(self) -> float | None:
-        """The advised fixed temperature; None for a strategy."""
-        return float(parse_spec(self.chosen.spec)[1]["temperature"]) if self.chosen.fixed else None
+    clear: bool
 
     def lines(self) -> dict[str, str]:
         """Returns the line to paste, by where it belongs."""
-        spec = f'"{self.chosen.spec}"' if self.temperature is None else f"{self.temperature:g}"
+        spec = self.chosen.spec
+        short = f'"{spec}"' if self.chosen.temperature is None else label(self.chosen)
         return {
-            "sentence-transformers": f"loss = TemperatureRankingLoss(model, {spec})",
-            "your own loop": f'loss_fn = ContrastiveLoss({spec}, layout="cross-view")',
-            "a trainer's flag": f"--temperature-strategy {self.chosen.spec}",
+            "sentence-transformers": f'loss = TemperatureRankingLoss(model, "{spec}")',
+            "your own loop": f'loss_fn = ContrastiveLoss({short}, layout="cross-view")',
+            "a trainer's flag": f"--temperature-strategy {spec}",
         }
 
 
@@ -52,39 +46,42 @@ def advise(courses: Sequence[Course], planned: int) -> Advice:
     """Returns the choice for the planned length, or for the longest that was measured if that is shorter.
 
     Args:
-        courses: of one training for each temperature and strategy, fixed temperatures among them.
+        courses: of one training for each temperature and strategy, fixed temperatures among them in ascending order.
         planned: epochs of the sample that have as many steps as the planned training.
     """
     lengths = list(courses[0].credits)
     epoch = max(length for length in lengths if length <= max(planned, lengths[0]))
     chosen = choose(courses, epoch)
-    ranked = sorted(courses, key=lambda course: -course.accuracy(epoch))
-    others = [course for course in ranked if course is not chosen]
-    equals = [
-        course for course in others if _difference(chosen, course, epoch)[0] < SURE * _difference(chosen, course, epoch)[1]
-    ]
-    worst = min((course for course in courses if course.fixed), key=lambda course: course.accuracy(epoch))
-    sentences = [_rank(chosen, equals, others), _cost(chosen, worst, epoch)]
+    ranked = sorted((course for course in courses if course is not chosen), key=lambda course: -course.accuracy(epoch))
+    equals = [course for course in ranked if not _clearly(chosen, course, epoch)]
+    clear = len(equals) < len(ranked)
+    sentences = [_certainty(equals, ranked), *_cost(courses, chosen, epoch), _length(courses, chosen, epoch)]
     if planned > lengths[-1]:
-        sentences.append(
-            f"The planned training has as many steps as {planned} epochs of this sample; accuracy stopped rising before, so the "
-            f"advice is that of {lengths[-1]}."
-        )
-    sentences += _lengths(courses, chosen, epoch)
-    return Advice(epoch, chosen, equals, worst, sentences)
+        reason = "accuracy stopped rising before" if stopped(courses) else "the longest that was tried, and accuracy still rose"
+        sentences.append(f"Your training is longer, {epochs(planned)}: this is the advice at {epochs(lengths[-1])}, {reason}.")
+    return Advice(epoch, chosen, sentences, clear)
 
 
 def choose(courses: Sequence[Course], epoch: int) -> Course:
-    """Returns the most accurate at a length, or the best fixed temperature if it is within one standard error of that."""
+    """Returns the choice at a length, as `Advice.chosen` says."""
     best = max(courses, key=lambda course: course.accuracy(epoch))
-    fixed = max((course for course in courses if course.fixed), key=lambda course: course.accuracy(epoch))
-    difference, error = _difference(best, fixed, epoch)
-    return fixed if difference <= error else best
+    near = []
+    for course in courses:
+        difference, error = _difference(best, course, epoch)
+        if course.temperature is not None and difference <= error:
+            near.append(course)
+    middle = near[(len(near) - 1) // 2 : len(near) // 2 + 1]
+    return max(middle or [best], key=lambda course: course.accuracy(epoch))
 
 
 def label(course: Course) -> str:
     """Returns the fixed temperature as a number, or the spec string of a strategy."""
-    return f"{float(parse_spec(course.spec)[1]['temperature']):g}" if course.fixed else course.spec
+    return course.spec if course.temperature is None else f"{course.temperature:g}"
+
+
+def epochs(number: int) -> str:
+    """Returns a number of epochs with its unit."""
+    return f"{number} epoch{'s' * (number != 1)}"
 
 
 def _difference(first: Course, second: Course, epoch: int) -> tuple[float, float]:
@@ -93,32 +90,37 @@ def _difference(first: Course, second: Course, epoch: int) -> tuple[float, float
     return float(found.mean()), float(found.std()) / math.sqrt(len(found))
 
 
-def _rank(chosen: Course, equals: Sequence[Course], others: Sequence[Course]) -> str:
+def _clearly(first: Course, second: Course, epoch: int) -> bool:
+    """Returns whether the first is clearly more accurate."""
+    difference, error = _difference(first, second, epoch)
+    return difference >= MATTERS and difference > SURE * error
+
+
+def _certainty(equals: Sequence[Course], others: Sequence[Course]) -> str:
     if len(equals) == len(others):
-        return "Sure: no. None of the others is clearly worse: on these pairs the choice hardly matters."
+        return "Sure: no. None of the others is clearly worse: on these pairs the choice hardly matters, so keep what you have."
     if equals:
-        return f"Sure: of the range, not of the value. Not clearly worse: {', '.join(label(each) for each in equals)}."
-    return f"Sure: yes. Each of the others is worse by more than {SURE:g} standard errors."
+        return f"Sure: of the range, not of the value. Not clearly worse: {', '.join(map(label, equals))}."
+    return "Sure: yes. Each of the others is clearly worse."
 
 
-def _cost(chosen: Course, worst: Course, epoch: int) -> str:
+def _cost(courses: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
+    worst = min((course for course in courses if course.temperature is not None), key=lambda course: course.accuracy(epoch))
     difference, error = _difference(chosen, worst, epoch)
-    return (
-        f"A wrong temperature costs points: {label(worst)} is {difference:.1f} ± {error:.1f} below."
-        if difference > error
-        else ""
-    )
+    if not _clearly(chosen, worst, epoch):
+        return []
+    return [f"A wrong temperature costs points: {label(worst)} is {difference:.1f} ± {error:.1f} below."]
 
 
-def _lengths(courses: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
-    """Returns a sentence for each measured length at which another choice is clearly better, the shortest and the longest."""
+def _length(courses: Sequence[Course], chosen: Course, epoch: int) -> str:
+    """Returns whether another choice is clearly better at another measured length; of several, the shortest and the longest."""
     found = []
     for length in courses[0].credits:
         there = choose(courses, length)
-        difference, error = _difference(there, chosen, length)
-        if length != epoch and difference >= MATTERS and difference > SURE * error:
-            found.append(f"{length} epoch{'s' * (length > 1)}: {label(there)} (+{difference:.1f} ± {error:.1f})")
+        if length != epoch and _clearly(there, chosen, length):
+            difference, error = _difference(there, chosen, length)
+            found.append(f"{epochs(length)} {label(there)} (+{difference:.1f} ± {error:.1f})")
+    first, *_, last = courses[0].credits
     if not found:
-        return ["It does not depend on the length of the training: no measured length has a clearly better choice."]
-    named = [found[0]] if len(found) == 1 else [found[0], found[-1]]
-    return [f"It depends on the length of the training. Better at {'; at '.join(named)}."]
+        return f"The length of your training does not decide: from {first} to {epochs(last)} no other choice is clearly better."
+    return f"It depends on the length of your training. Better at {'; at '.join(dict.fromkeys([found[0], found[-1]]))}."

@@ -12,12 +12,17 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
+from tempplug.plugins import AdapterInfo, registry
 from tempplug_adapters.advise.trainees import Heads, StaticModel, Trainee
 from tempplug_adapters.data_files.matrices import read_matrix
 
 MATRICES = (".npy", ".pt")
 MAX_LENGTH = 128
 """Tokens of a text that a transformer reads, so that encoding takes seconds."""
+WIDEST = 256
+"""Dimensions of embeddings that a head is trained on."""
+LARGEST = 4_000_000
+"""Weights of a static model that is trained as a whole."""
 _LEAST = 50
 
 
@@ -47,23 +52,27 @@ def read_pairs(data: Sequence[Path], model: str | None, columns: Sequence[str], 
         data: nothing; a table of texts; or two matrices, row i of the second being the positive of row i of the first.
         model: sentence-transformers model that encodes texts.
         columns: of the table: anchor, positive, and optionally hard negative; all by default.
-        limit: pairs used at most, evenly spread over the data.
+        limit: pairs used at most, chosen at random.
 
     Raises:
-        ConfigError: the files and the options do not go together.
+        ConfigError: the files and the options do not go together, or the model cannot be loaded.
         DataError: a file cannot be read, or has too few pairs.
         ShapeError: two matrices do not have the same number of rows.
         NonFiniteError: a matrix contains NaN or infinite values.
+        MissingDependencyError: texts are given, and sentence-transformers is not installed.
     """
     if limit < _LEAST:
         raise ConfigError(f"max_pairs={limit} must be at least {_LEAST}.")
-    if not data:
-        return _digits(limit)
     matrices = [path for path in data if path.suffix in MATRICES]
-    if len(data) == len(matrices) == 2:
-        return _matrices(*data, limit)
     if len(data) == 1 and not matrices:
         return _texts(data[0], model, columns, limit)
+    for name, given in (("model", model), ("columns", " ".join(columns))):
+        if given:
+            raise ConfigError(f"{name}={given} goes with a table of texts; embeddings and digits have none.")
+    if not data:
+        return _digits(limit)
+    if len(data) == len(matrices) == 2:
+        return _matrices(data[0], data[1], limit)
     raise ConfigError(
         f"data={' '.join(map(str, data))} must be one table of texts (.jsonl, .csv or .tsv, also .gz), or two matrices "
         f"({' or '.join(MATRICES)}), a row an embedding."
@@ -98,14 +107,16 @@ def _matrices(first: Path, second: Path, limit: int) -> Pairs:
     _check_number(total, f"{first} and {second}")
     views = [_spread(view, limit) for view in views]
     origin = f"{_of(len(views[0]), total)} pairs of {first.name} and {second.name}"
-    return Pairs(Heads(views, shared=False), len(views[0]), total, origin, "a linear head on each matrix")
+    method = f"a linear head on each matrix{_narrow(views)}"
+    return Pairs(Heads(narrowed(views), shared=False), len(views[0]), total, origin, method)
 
 
 def _texts(path: Path, model: str | None, columns: Sequence[str], limit: int) -> Pairs:
-    from tempplug_adapters.simcse.data import read_samples
-
     if model is None:
         raise ConfigError(f"data={path} contains texts, which need --model: a folder or name of a sentence-transformers model.")
+    registry().check_installed(registry().get(AdapterInfo, "sentence-transformers"))
+    from tempplug_adapters.simcse.data import read_samples
+
     samples = list(read_samples(path, columns))
     if len(samples[0]) < 2:
         raise ConfigError(f"data={path} contains single sentences; advise needs pairs, as columns of a .jsonl, .csv or .tsv.")
@@ -127,18 +138,40 @@ def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:
     model = load_sentence_transformer(name)
     short = Path(name).name
     static: Any = model[0]
-    if isinstance(getattr(static, "embedding", None), torch.nn.EmbeddingBag):
+    rest = [type(module).__name__ for module in list(model)[1:]]
+    if isinstance(getattr(static, "embedding", None), torch.nn.EmbeddingBag) and set(rest) <= {"Normalize"}:
         encode = static.tokenizer.encode_batch
         tokens = [[each.ids for each in encode(column, add_special_tokens=False)] for column in texts]
-        return StaticModel(tokens, static.embedding.weight.detach()), f"all of the static model {short}"
-    model.max_seq_length = min(model.max_seq_length or MAX_LENGTH, MAX_LENGTH)
+        trainee = StaticModel(tokens, static.embedding.weight.detach())
+        if trainee.bag.weight.numel() <= LARGEST:
+            return trainee, f"all of the static model {short}"
+    else:
+        model.max_seq_length = min(model.max_seq_length or MAX_LENGTH, MAX_LENGTH)
     progress = sys.stderr.isatty()
-    views = [model.encode(column, convert_to_tensor=True, show_progress_bar=progress).clone() for column in texts]
-    return Heads([view.float() for view in views], shared=True), f"a linear head on the embeddings of {short}, which stay fixed"
+    views = [model.encode(column, convert_to_tensor=True, show_progress_bar=progress).float().clone() for column in texts]
+    return Heads(narrowed(views), shared=True), f"a linear head on the embeddings of {short}, which stay fixed{_narrow(views)}"
+
+
+def narrowed(views: Sequence[Tensor]) -> list[Tensor]:
+    """Projects views [N, D] of more than `WIDEST` dimensions on their main ones; views of equal D on the same."""
+    together = torch.cat(list(views)) if len({view.shape[1] for view in views}) == 1 else None
+    return [
+        view if view.shape[1] <= WIDEST else view @ _main_dimensions(view if together is None else together) for view in views
+    ]
+
+
+def _main_dimensions(rows: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torch.svd_lowrank(rows, min(WIDEST, len(rows)))[2]
+
+
+def _narrow(views: Sequence[Tensor]) -> str:
+    return f", in their {WIDEST} main dimensions" if max(view.shape[1] for view in views) > WIDEST else ""
 
 
 def _distinct(samples: Iterable[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
-    """Yields the samples of which neither anchor nor positive occurred before: a held-out text must not have been trained on."""
+    """Yields the samples whose anchor and positive have not occurred before: no held-out text may have been trained on."""
     seen: set[str] = set()
     for sample in samples:
         if seen.isdisjoint(sample[:2]):

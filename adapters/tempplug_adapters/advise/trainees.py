@@ -14,7 +14,7 @@ from torch import Tensor, nn
 STEP = 0.014
 """Relative change of a head's row in an early step of Adam: as fast as a small BERT learns at a learning rate of 2e-4."""
 STATIC_STEP = 0.0125
-"""Step of Adam for a static model, in standard deviations of its weights: the mean of a rate that falls linearly from twice that."""
+"""Step of Adam for a static model, in standard deviations of its weights: half the first rate of a linear decay."""
 
 
 class Trainee(nn.Module):
@@ -78,7 +78,7 @@ class StaticModel(Trainee):
     def __init__(self, tokens: Sequence[Sequence[Sequence[int]]], weight: Tensor) -> None:
         super().__init__()
         flat = [torch.tensor(list(chain.from_iterable(view)), dtype=torch.long) for view in tokens]
-        used, places = torch.cat(flat).unique(return_inverse=True)
+        used, places = torch.cat(flat).unique(return_inverse=True)  # type: ignore[no-untyped-call]
         lengths = [torch.tensor([len(text) for text in view]) for view in tokens]
         parts = places.split([len(each) for each in flat])
         self.tokens = [(part, length, length.cumsum(0) - length) for part, length in zip(parts, lengths, strict=True)]

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
-import tempplug
-from tempplug import ContrastiveLoss, Strategy
+from tempplug import ContrastiveLoss, Fixed, Strategy
 from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import ConfigError
@@ -26,6 +26,8 @@ STRATEGIES = ("macl", "dystress", "temperature-free", "learnable")
 FOLDS = 2
 HELD_OUT = 0.2
 LONGEST = 32
+"""Epochs of the longest training; large batches need more, for `_STEPS` steps."""
+_STEPS = 256
 _LEARNING_RATE = 0.01
 _PATIENCE = 2
 
@@ -46,9 +48,10 @@ class Course:
     temperatures: dict[int, float]
 
     @property
-    def fixed(self) -> bool:
-        """Whether it is a fixed temperature."""
-        return parse_spec(self.spec)[0] == "fixed"
+    def temperature(self) -> float | None:
+        """The fixed temperature; None for a strategy."""
+        name, options = parse_spec(self.spec)
+        return float(options["temperature"]) if name == "fixed" else None
 
     def accuracy(self, epoch: int) -> float:
         """Returns the share of held-out anchors whose positive ranks first, in percent."""
@@ -68,7 +71,7 @@ class _Run:
 
     def epoch(self) -> None:
         order = self.train[torch.randperm(len(self.train), generator=self.generator)]
-        for rows in order.split(self.batch_size):
+        for rows in order.split(self.batch_size):  # type: ignore[no-untyped-call]
             if len(rows) < self.batch_size:
                 break
             view_a, view_b, *others = self.trainee(rows)
@@ -89,31 +92,28 @@ class _Run:
         return (similarity <= of_positive).all(dim=1) / (similarity == of_positive).sum(dim=1)
 
 
-def train(pairs: Pairs, specs: Sequence[str], batch_size: int, planned: int, progress: Any = None) -> list[Course]:
-    """Trains for 1, 2, 4, ... epochs, until the best accuracy has not risen for two lengths, or for 32 epochs.
+def train(
+    pairs: Pairs, specs: Sequence[str], batch_size: int, planned: int, progress: Callable[[int], None] | None = None
+) -> list[Course]:
+    """Trains for 1, 2, 4, ... epochs, until the best accuracy has not risen for two lengths, or for `LONGEST` epochs.
 
     Args:
         pairs: to train on; a fifth of them is held out, another fifth in each fold.
-        specs: spec strings of the strategies.
+        specs: spec strings of the strategies, from `compared`.
         batch_size: pairs per batch, at most those that are trained on.
         planned: epochs of the planned training, which is measured as well if it is reached.
         progress: called with the number of epochs after each length.
-
-    Raises:
-        ConfigError: a strategy needs more than pairs, or follows the length of the training.
-        UnknownNameError: a strategy or an option is unknown.
     """
     order = torch.randperm(pairs.size, generator=torch.Generator().manual_seed(1))
     size = int(HELD_OUT * pairs.size)
     held_out = [order[fold * size : (fold + 1) * size] for fold in range(FOLDS)]
     kept = [torch.cat([order[: fold * size], order[(fold + 1) * size :]]) for fold in range(FOLDS)]
     batch_size = min(batch_size, pairs.size - size)
-    runs = [[_Run(spec, pairs.trainee, kept[fold], batch_size, fold) for fold in range(FOLDS)] for spec in specs]
     courses = [Course(spec, {}, {}) for spec in specs]
-    best: list[float] = []
     done = 0
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of temperatures on their bounds
-        for length in sorted({1, 2, 4, 8, 16, LONGEST, min(planned, LONGEST)}):
+        runs = [[_Run(spec, pairs.trainee, kept[fold], batch_size, fold) for fold in range(FOLDS)] for spec in specs]
+        for length in _lengths((pairs.size - size) // batch_size, planned):
             for course, folds in zip(courses, runs, strict=True):
                 for run in folds:
                     for _ in range(length - done):
@@ -121,12 +121,43 @@ def train(pairs: Pairs, specs: Sequence[str], batch_size: int, planned: int, pro
                 course.credits[length] = torch.cat([run.credits(rows) for run, rows in zip(folds, held_out, strict=True)])
                 course.temperatures[length] = float(folds[0].loss_fn.record.to_dict()["temperature_mean"])
             done = length
-            best.append(max(course.accuracy(length) for course in courses))
             if progress is not None:
                 progress(length)
-            if len(best) > _PATIENCE and max(best[-_PATIENCE:]) <= max(best[:-_PATIENCE]):
+            if stopped(courses):
                 break
     return courses
+
+
+def stopped(courses: Sequence[Course]) -> bool:
+    """Returns whether the best accuracy has not risen for two lengths."""
+    best = [max(course.accuracy(length) for course in courses) for length in courses[0].credits]
+    return len(best) > _PATIENCE and max(best[-_PATIENCE:]) <= max(best[:-_PATIENCE])
+
+
+def _lengths(steps: int, planned: int) -> list[int]:
+    """Returns the epochs at which accuracy is measured, given the steps of one."""
+    longest = max(LONGEST, 2 ** math.ceil(math.log2(_STEPS / steps)))
+    return sorted({*(2**power for power in range(int(math.log2(longest)) + 1)), min(planned, longest)})
+
+
+def compared(strategies: Sequence[str] | None = None) -> list[str]:
+    """Returns the spec strings that are compared: fixed temperatures in ascending order, then strategies, each once.
+
+    Args:
+        strategies: beside `TEMPERATURES`; by default `STRATEGIES`.
+
+    Raises:
+        ConfigError: an option is out of range, or a strategy needs more than pairs, or follows the length of the training.
+        UnknownNameError: a strategy or an option is unknown.
+    """
+    temperatures, others = set(TEMPERATURES), []
+    for spec in STRATEGIES if strategies is None else strategies:
+        strategy = _strategy(spec, 2)
+        if isinstance(strategy, Fixed):
+            temperatures.add(strategy.temperature)
+        else:
+            others.append(spec)
+    return list(dict.fromkeys([*(Fixed(each).spec() for each in sorted(temperatures)), *others]))
 
 
 def _strategy(spec: str, size: int) -> Strategy:
@@ -138,16 +169,6 @@ def _strategy(spec: str, size: int) -> Strategy:
     strategy = in_context(spec, {}, size=size)
     if getattr(strategy.set_progress, "__func__", None) is not Strategy.set_progress:
         raise ConfigError(
-            f"strategy '{name}' follows the length of the training, and advise compares lengths: compare it with `tempplug sweep`."
+            f"strategy '{name}' follows the length of the training, but advise compares lengths: use `tempplug sweep` for it."
         )
     return strategy
-
-
-def fixed_specs() -> list[str]:
-    """Returns the spec strings of fixed temperatures that are compared."""
-    return [tempplug.Fixed(each).spec() for each in TEMPERATURES]
-
-
-def default_specs() -> list[str]:
-    """Returns the fixed temperatures and the strategies that need pairs alone."""
-    return [*fixed_specs(), *STRATEGIES]
