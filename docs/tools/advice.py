@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,14 +201,13 @@ def prepare(name: str) -> tuple[list[Path], Path | None]:
     return [file], SETS[name]["model"]
 
 
-def compare(name: str) -> list[dict[str, Any]]:
-    """Returns, for a short and a long training, the scores of all temperatures and strategies, and what was advised."""
+def compare(name: str) -> Iterator[dict[str, Any]]:
+    """Yields, for a short and a long training, the scores of all temperatures and strategies, and what was advised."""
     files, model = prepare(name)
     pairs = read_pairs(files, model and str(model), [], 2000)
     batch = SETS[name].get("batch", 128 if model == GLOVE else 64)
     planned = {epochs: max(1, round(epochs * pairs.total / pairs.size)) for epochs in LENGTHS[name]}
     courses = train(pairs, compared(), batch, min(planned.values()))
-    rows = []
     for epochs in LENGTHS[name]:
         advice = advise(courses, planned[epochs])
         found = {}
@@ -222,25 +221,22 @@ def compare(name: str) -> list[dict[str, Any]]:
             print(name, epochs, spec, float(found[spec].mean()), flush=True)
         best = max(found, key=lambda spec: float(found[spec].mean()))
         behind = found[best] - found[advice.chosen.spec]
-        rows.append(
-            {
-                "set": name,
-                "epochs": epochs,
-                "advised": advice.chosen.spec,
-                "best": best,
-                "points_behind": round(float(behind.mean()), 2),
-                "standard_error": round(float(behind.std()) / math.sqrt(len(behind)), 2) if len(behind) > 1 else None,
-                "sentences": advice.sentences,
-                "scores": {spec: round(float(each.mean()), 2) for spec, each in found.items()},
-                "proxy": {course.spec: round(course.accuracy(advice.epoch), 2) for course in courses},
-            }
-        )
-    return rows
+        yield {
+            "set": name,
+            "epochs": epochs,
+            "advised": advice.chosen.spec,
+            "best": best,
+            "points_behind": round(float(behind.mean()), 2),
+            "standard_error": round(float(behind.std()) / math.sqrt(len(behind)), 2) if len(behind) > 1 else None,
+            "sentences": advice.sentences,
+            "scores": {spec: round(float(each.mean()), 2) for spec, each in found.items()},
+            "proxy": {course.spec: round(course.accuracy(advice.epoch), 2) for course in courses},
+        }
 
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or SETS:
-        measured = compare(chosen)
-        found = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
-        found = [row for row in found if row["set"] != chosen] + measured
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        for row in compare(chosen):
+            rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
+            rows = [each for each in rows if (each["set"], each["epochs"]) != (row["set"], row["epochs"])] + [row]
+            RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")

@@ -38,7 +38,7 @@ import tempplug_adapters.sentence_evaluation
 import tempplug_adapters.sentence_transformers as door; dir(door); door.LIBRARY_TEMPERATURE
 import tempplug_benchmarks, tempplug_benchmarks.plugin
 from tempplug.cli import main
-for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["demo", "-h"]):
+for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["advise", "-h"]):
     assert main(words) == 0, words
 """
 CORE = """

@@ -120,7 +120,7 @@ def _length(courses: Sequence[Course], chosen: Course, epoch: int) -> str:
         if length != epoch and _clearly(there, chosen, length):
             difference, error = _difference(there, chosen, length)
             found.append(f"{epochs(length)} {label(there)} (+{difference:.1f} ± {error:.1f})")
-    first, *_, last = courses[0].credits
     if not found:
-        return f"The length of your training does not decide: from {first} to {epochs(last)} no other choice is clearly better."
+        first, last = min(courses[0].credits), epochs(max(courses[0].credits))
+        return f"The length of your training does not decide: from {first} to {last} no other choice is clearly better."
     return f"It depends on the length of your training. Better at {'; at '.join(dict.fromkeys([found[0], found[-1]]))}."

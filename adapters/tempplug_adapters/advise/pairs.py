@@ -18,7 +18,7 @@ from tempplug_adapters.data_files.matrices import read_matrix
 
 MATRICES = (".npy", ".pt")
 MAX_LENGTH = 128
-"""Tokens of a text that a transformer reads, so that encoding takes seconds."""
+"""Tokens of a text that are read, so that encoding takes seconds."""
 WIDEST = 256
 """Dimensions of embeddings that a head is trained on."""
 LARGEST = 4_000_000
@@ -141,7 +141,7 @@ def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:
     rest = [type(module).__name__ for module in list(model)[1:]]
     if isinstance(getattr(static, "embedding", None), torch.nn.EmbeddingBag) and set(rest) <= {"Normalize"}:
         encode = static.tokenizer.encode_batch
-        tokens = [[each.ids for each in encode(column, add_special_tokens=False)] for column in texts]
+        tokens = [[each.ids[:MAX_LENGTH] for each in encode(column, add_special_tokens=False)] for column in texts]
         trainee = StaticModel(tokens, static.embedding.weight.detach())
         if trainee.bag.weight.numel() <= LARGEST:
             return trainee, f"all of the static model {short}"

@@ -26,8 +26,9 @@ STRATEGIES = ("macl", "dystress", "temperature-free", "learnable")
 FOLDS = 2
 HELD_OUT = 0.2
 LONGEST = 32
-"""Epochs of the longest training; large batches need more, for `_STEPS` steps."""
-_STEPS = 256
+"""Epochs of the longest training; large batches need more, for `LEAST_STEPS` steps."""
+LEAST_STEPS = 256
+"""Steps before which a training does not end, as accuracy may begin to rise late."""
 _LEARNING_RATE = 0.01
 _PATIENCE = 2
 
@@ -97,6 +98,8 @@ def train(
 ) -> list[Course]:
     """Trains for 1, 2, 4, ... epochs, until the best accuracy has not risen for two lengths, or for `LONGEST` epochs.
 
+    Not for fewer than `LEAST_STEPS` steps.
+
     Args:
         pairs: to train on; a fifth of them is held out, another fifth in each fold.
         specs: spec strings of the strategies, from `compared`.
@@ -113,7 +116,8 @@ def train(
     done = 0
     with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of temperatures on their bounds
         runs = [[_Run(spec, pairs.trainee, kept[fold], batch_size, fold) for fold in range(FOLDS)] for spec in specs]
-        for length in _lengths((pairs.size - size) // batch_size, planned):
+        steps = (pairs.size - size) // batch_size
+        for length in _lengths(steps, planned):
             for course, folds in zip(courses, runs, strict=True):
                 for run in folds:
                     for _ in range(length - done):
@@ -123,7 +127,7 @@ def train(
             done = length
             if progress is not None:
                 progress(length)
-            if stopped(courses):
+            if length * steps >= LEAST_STEPS and stopped(courses):
                 break
     return courses
 
@@ -136,7 +140,7 @@ def stopped(courses: Sequence[Course]) -> bool:
 
 def _lengths(steps: int, planned: int) -> list[int]:
     """Returns the epochs at which accuracy is measured, given the steps of one."""
-    longest = max(LONGEST, 2 ** math.ceil(math.log2(_STEPS / steps)))
+    longest = max(LONGEST, 2 ** math.ceil(math.log2(LEAST_STEPS / steps)))
     return sorted({*(2**power for power in range(int(math.log2(longest)) + 1)), min(planned, longest)})
 
 
