@@ -8,9 +8,9 @@ DATA ?= $(TEMPPLUG_DATA)
 
 .PHONY: quickstart setup fast test fuzz lint bench report docs size clean
 
-# A core a run: so small a model is done sooner without waiting for a second thread.
-quickstart: .venv/bench.stamp
-	OMP_NUM_THREADS=1 $(BIN)/tempplug bench run all --profile quick --workers 2 --output outputs/quickstart
+# One thread: so small a model is done sooner without waiting for a second.
+quickstart: .venv/advise.stamp
+	OMP_NUM_THREADS=1 $(BIN)/tempplug advise --output outputs/quickstart/advice.html
 
 setup: .venv/dev.stamp
 
@@ -64,6 +64,10 @@ clean:
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
+.venv/advise.stamp: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/pip install -q -c constraints.txt -e ".[advise]"
+	touch $@
+
 .venv/bench.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e ".[bench,vision]"
 	touch $@
@@ -74,4 +78,4 @@ clean:
 
 .venv/dev.stamp: .venv/bin/python pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
-	touch $@ .venv/bench.stamp .venv/docs.stamp
+	touch $@ .venv/advise.stamp .venv/bench.stamp .venv/docs.stamp

@@ -132,7 +132,7 @@ def code(tmp_path: Path) -> Path:
 
 
 FILES = {
-    "demo": "{code} {code}",
+    "advise": "{code} {code} --output {out}/a.html",
     "train grace": "--dataset {code} --output-dir {out}/out",
     "train graphcl": "--dataset {code} --output-dir {out}/out",
     "train msc": "--backbone mobilenet-v2 --weights {code} --dataset digits --normal-class 3 --output-dir {out}/out",

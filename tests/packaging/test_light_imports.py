@@ -31,7 +31,7 @@ from importlib import import_module
 from tempplug.cli import main
 for suite in tempplug.plugins.registry().all(tempplug.plugins.SuiteInfo):
     import_module(suite.target.partition(":")[0])
-for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["eval", "vision", "-h"]):
+for words in ([], ["list"], ["presets"], ["train", "-h"], ["show", "train", "simcse"], ["eval", "vision", "-h"], ["advise", "-h"]):
     assert main(words) == 0, words
 """
 # GCL's contract is kept without GCL, and without the graphs of its users.

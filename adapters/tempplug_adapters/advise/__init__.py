@@ -1,0 +1,1 @@
+"""``tempplug advise``: which temperature and strategy suit given pairs, from a short training on them."""

@@ -1,0 +1,117 @@
+"""The page and the terminal text of ``tempplug advise``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from string import Template
+
+from tempplug_adapters.advise.advice import MATTERS, SURE, Advice, epochs, label
+from tempplug_adapters.advise.pairs import Pairs
+from tempplug_adapters.advise.training import FOLDS, HELD_OUT, Course
+from tempplug_adapters.figures import COLOURS, new_figure, svg_text
+
+_ACCURACY = "accuracy on held-out pairs, %"
+_LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 8
+
+
+def title(advice: Advice) -> str:
+    """Returns the advice in one line."""
+    what = label(advice.chosen) if advice.chosen.temperature is None else f"temperature {label(advice.chosen)}"
+    reached = f"accuracy {advice.chosen.accuracy(advice.epoch):.1f} %"
+    return f"Train with {what}: {reached}" if advice.clear else f"The temperature hardly matters here; {what} has {reached}"
+
+
+def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:
+    """Returns the lines for the terminal: accuracy by temperature and length, strategies, the advice and its certainty."""
+    fixed = [course for course in courses if course.temperature is not None]
+    others = [f"{course.spec} {course.accuracy(advice.epoch):.1f}" for course in courses if course.temperature is None]
+    rows = [f"{'epochs':>8}" + "".join(f"{label(course):>7}" for course in fixed)]
+    for length in courses[0].credits:
+        mark = "> " if length == advice.epoch else "  "
+        rows.append(f"{mark}{length:>6}" + "".join(f"{course.accuracy(length):>7.1f}" for course in fixed))
+    return [
+        f"{pairs.origin}; trained: {pairs.method}",
+        f"{_ACCURACY}, by temperature and epochs:",
+        *rows,
+        *([f"strategies at {epochs(advice.epoch)}: " + ", ".join(others)] if others else []),
+        "",
+        f"{title(advice)} at {epochs(advice.epoch)}",
+        *(f"  {sentence}" for sentence in advice.sentences),
+        *(f"  {where + ':':<23}{line}" for where, line in advice.lines().items()),
+    ]
+
+
+def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
+    """Returns the page as HTML with one picture."""
+    lengths = list(courses[0].credits)
+    rows = ["<tr><th>epochs</th>" + "".join(f"<th>{length}</th>" for length in lengths) + "</tr>"]
+    for course in sorted(courses, key=lambda course: -course.accuracy(advice.epoch)):
+        cells = "".join(f"<td>{course.accuracy(length):.1f}</td>" for length in lengths)
+        mark = ' class="chosen"' if course is advice.chosen else ""
+        rows.append(f"<tr{mark}><th>{escape(label(course))}</th>{cells}</tr>")
+    origin = f"On {pairs.origin}, for a training of {epochs(advice.epoch)}."
+    if pairs.total > pairs.size:
+        origin += f" An epoch of all {pairs.total:,} has the steps of {pairs.total / pairs.size:.3g} of these."
+    return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
+        title=escape(title(advice)),
+        data=escape(origin),
+        sentences="".join(f"<li>{escape(sentence)}</li>" for sentence in advice.sentences),
+        picture=_picture(courses, advice),
+        lines="".join(f"<p>{escape(where)}:</p><pre>{escape(line)}</pre>" for where, line in advice.lines().items()),
+        table="".join(rows),
+        method=escape(pairs.method),
+        trained=f"{1 - HELD_OUT:.0%}",
+        folds=FOLDS,
+        candidates=f"{int(HELD_OUT * pairs.size):,}",
+        matters=f"{MATTERS:g}",
+        sure=f"{SURE:g}",
+    )
+
+
+def _picture(courses: Sequence[Course], advice: Advice) -> str:
+    """Draws accuracy over the fixed temperature, a line for each length, and strategies as points at their mean temperature."""
+    figure, panel = new_figure(5.2, 4.2)
+    for each in (figure, panel):
+        each.set_facecolor("none")
+    fixed = [course for course in courses if course.temperature is not None]
+    temperatures = [course.temperature or 0.0 for course in fixed]
+    ends: list[tuple[float, int]] = []
+    for place, length in enumerate(courses[0].credits):
+        shown = length == advice.epoch
+        panel.plot(
+            temperatures,
+            [course.accuracy(length) for course in fixed],
+            color=COLOURS[0],
+            alpha=1.0 if shown else 0.3 + 0.4 * place / len(courses[0].credits),
+            linewidth=3 if shown else 1.2,
+            marker="o",
+            markersize=6 if shown else 3,
+        )
+        ends.append((fixed[-1].accuracy(length), length))
+    others = [course for course in courses if course.temperature is None]
+    for number, course in enumerate(others):
+        at = (course.temperatures[advice.epoch], course.accuracy(advice.epoch))
+        panel.plot(*at, "D", color=COLOURS[1 + number % (len(COLOURS) - 1)], label=course.spec[:40])
+    chosen = (advice.chosen.temperatures[advice.epoch], advice.chosen.accuracy(advice.epoch))
+    panel.plot(*chosen, "o", markersize=16, markerfacecolor="none", markeredgecolor=COLOURS[1], markeredgewidth=2)
+    low, high = panel.get_ylim()
+    wider = max(0.0, _LEAST_RANGE - (high - low)) / 2  # tiny differences must look tiny
+    panel.set_ylim(low - wider, high + wider)
+    height = -float("inf")
+    for end, length in sorted(ends):
+        height = max(end, height + _GAP * (high - low + 2 * wider))
+        weight = "bold" if length == advice.epoch else "normal"
+        panel.annotate(epochs(length), (1.02, height), xycoords=("axes fraction", "data"), va="center", weight=weight)
+    panel.set_xscale("log")
+    panel.set(xlabel="temperature", ylabel=_ACCURACY)
+    panel.set_xticks(
+        temperatures, [f"{each:g}" for each in temperatures], rotation=45 if len(temperatures) > _MOST_LEVEL else 0
+    )
+    panel.minorticks_off()
+    panel.spines[["top", "right"]].set_visible(False)
+    if others:
+        figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    drawn = svg_text(figure, title(advice)).replace("#000000", "currentColor")
+    return drawn[drawn.index("<svg") :]

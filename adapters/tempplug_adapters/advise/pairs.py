@@ -1,0 +1,197 @@
+"""Reads the pairs that ``tempplug advise`` trains on: texts with a model, two matrices of embeddings, or handwritten digits."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
+from tempplug.plugins import AdapterInfo, registry
+from tempplug_adapters.advise.trainees import Heads, StaticModel, Trainee
+from tempplug_adapters.data_files.matrices import read_matrix
+
+MATRICES = (".npy", ".pt")
+MAX_LENGTH = 128
+"""Tokens of a text that are read, so that encoding takes seconds."""
+WIDEST = 256
+"""Dimensions of embeddings that a head is trained on."""
+LARGEST = 4_000_000
+"""Weights of a static model that is trained as a whole."""
+_LEAST = 50
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs to train on, with what is trained.
+
+    Attributes:
+        trainee: an untrained copy is trained for each temperature.
+        size: number of pairs used.
+        total: number of pairs that the training will have.
+        origin: description of the data.
+        method: description of what is trained.
+    """
+
+    trainee: Trainee
+    size: int
+    total: int
+    origin: str
+    method: str
+
+
+def read_pairs(data: Sequence[Path], model: str | None, columns: Sequence[str], limit: int) -> Pairs:
+    """Returns the pairs of the files, or of the digits if there are none.
+
+    Args:
+        data: nothing; a table of texts; or two matrices, row i of the second being the positive of row i of the first.
+        model: sentence-transformers model that encodes texts.
+        columns: of the table: anchor, positive, and optionally hard negative; all by default.
+        limit: pairs used at most, chosen at random.
+
+    Raises:
+        ConfigError: the files and the options do not go together, or the model cannot be loaded.
+        DataError: a file cannot be read, or has too few pairs.
+        ShapeError: two matrices do not have the same number of rows.
+        NonFiniteError: a matrix contains NaN or infinite values.
+        MissingDependencyError: texts are given, and sentence-transformers is not installed.
+    """
+    if limit < _LEAST:
+        raise ConfigError(f"max_pairs={limit} must be at least {_LEAST}.")
+    matrices = [path for path in data if path.suffix in MATRICES]
+    if len(data) == 1 and not matrices:
+        return _texts(data[0], model, columns, limit)
+    for name, given in (("model", model), ("columns", " ".join(columns))):
+        if given:
+            raise ConfigError(f"{name}={given} goes with a table of texts; embeddings and digits have none.")
+    if not data:
+        return _digits(limit)
+    if len(data) == len(matrices) == 2:
+        return _matrices(data[0], data[1], limit)
+    raise ConfigError(
+        f"data={' '.join(map(str, data))} must be one table of texts (.jsonl, .csv or .tsv, also .gz), or two matrices "
+        f"({' or '.join(MATRICES)}), a row an embedding."
+    )
+
+
+def _digits(limit: int) -> Pairs:
+    """The two halves of each of scikit-learn's handwritten digits: the black and the white squares of a chessboard."""
+    from sklearn.datasets import load_digits
+
+    images = torch.from_numpy(load_digits().images).float()
+    black = (torch.arange(8)[:, None] + torch.arange(8)) % 2 == 0
+    halves = [images[:, half] - images[:, half].mean(dim=0) for half in (black, ~black)]
+    views = [_spread(half, limit) for half in halves]
+    origin = f"{len(views[0]):,} handwritten digits of scikit-learn, each cut into two halves like the colours of a chessboard"
+    return Pairs(Heads(views, shared=False), len(views[0]), len(images), origin, "two linear heads")
+
+
+def _matrices(first: Path, second: Path, limit: int) -> Pairs:
+    views = []
+    for path in (first, second):
+        matrix = read_matrix(path).float()
+        if matrix.shape[1] < 2:
+            raise ShapeError(f"data={path} of shape {list(matrix.shape)} must be [N, D], a row an embedding, D at least 2.")
+        bad = (~torch.isfinite(matrix)).any(dim=1).nonzero().flatten()
+        if len(bad):
+            raise NonFiniteError(f"data={path} has NaN or infinite values in {len(bad)} rows, row {int(bad[0])} first.")
+        views.append(matrix)
+    if len(views[0]) != len(views[1]):
+        raise ShapeError(f"data={second} has {len(views[1])} rows; it must have as many as {first}, {len(views[0])}.")
+    total = len(views[0])
+    _check_number(total, f"{first} and {second}")
+    views = [_spread(view, limit) for view in views]
+    origin = f"{_of(len(views[0]), total)} pairs of {first.name} and {second.name}"
+    method = f"a linear head on each matrix{_narrow(views)}"
+    return Pairs(Heads(narrowed(views), shared=False), len(views[0]), total, origin, method)
+
+
+def _texts(path: Path, model: str | None, columns: Sequence[str], limit: int) -> Pairs:
+    if model is None:
+        raise ConfigError(f"data={path} contains texts, which need --model: a folder or name of a sentence-transformers model.")
+    registry().check_installed(registry().get(AdapterInfo, "sentence-transformers"))
+    from tempplug_adapters.simcse.data import read_samples
+
+    samples = list(read_samples(path, columns))
+    if len(samples[0]) < 2:
+        raise ConfigError(f"data={path} contains single sentences; advise needs pairs, as columns of a .jsonl, .csv or .tsv.")
+    distinct = list(_distinct(samples))
+    _check_number(len(distinct), f"{path}, without repeated texts,")
+    chosen = [distinct[position] for position in _positions(len(distinct), limit).tolist()]
+    texts = [list(column) for column in zip(*chosen, strict=True)]
+    repeated = f" ({len(samples) - len(distinct):,} with a repeated text left out)" if len(distinct) < len(samples) else ""
+    kind = "triplets" if len(texts) == 3 else "pairs"
+    origin = f"{_of(len(chosen), len(samples))} {kind} of {path.name}{repeated}"
+    trainee, method = _encoded(texts, model)
+    return Pairs(trainee, len(chosen), len(samples), origin, method)
+
+
+def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:
+    """Returns what is trained on the texts and its description: the whole of a static model, otherwise a head."""
+    from tempplug_adapters.huggingface.loading import load_sentence_transformer
+
+    model = load_sentence_transformer(name)
+    short = Path(name).name
+    static: Any = model[0]
+    rest = [type(module).__name__ for module in list(model)[1:]]
+    if isinstance(getattr(static, "embedding", None), torch.nn.EmbeddingBag) and set(rest) <= {"Normalize"}:
+        encode = static.tokenizer.encode_batch
+        tokens = [[each.ids[:MAX_LENGTH] for each in encode(column, add_special_tokens=False)] for column in texts]
+        trainee = StaticModel(tokens, static.embedding.weight.detach())
+        if trainee.bag.weight.numel() <= LARGEST:
+            return trainee, f"all of the static model {short}"
+    else:
+        model.max_seq_length = min(model.max_seq_length or MAX_LENGTH, MAX_LENGTH)
+    progress = sys.stderr.isatty()
+    views = [model.encode(column, convert_to_tensor=True, show_progress_bar=progress).float().clone() for column in texts]
+    return Heads(narrowed(views), shared=True), f"a linear head on the embeddings of {short}, which stay fixed{_narrow(views)}"
+
+
+def narrowed(views: Sequence[Tensor]) -> list[Tensor]:
+    """Projects views [N, D] of more than `WIDEST` dimensions on their main ones; views of equal D on the same."""
+    together = torch.cat(list(views)) if len({view.shape[1] for view in views}) == 1 else None
+    return [
+        view if view.shape[1] <= WIDEST else view @ _main_dimensions(view if together is None else together) for view in views
+    ]
+
+
+def _main_dimensions(rows: Tensor) -> Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return torch.svd_lowrank(rows, min(WIDEST, len(rows)))[2]
+
+
+def _narrow(views: Sequence[Tensor]) -> str:
+    return f", in their {WIDEST} main dimensions" if max(view.shape[1] for view in views) > WIDEST else ""
+
+
+def _distinct(samples: Iterable[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
+    """Yields the samples whose anchor and positive have not occurred before: no held-out text may have been trained on."""
+    seen: set[str] = set()
+    for sample in samples:
+        if seen.isdisjoint(sample[:2]):
+            seen.update(sample[:2])
+            yield sample
+
+
+def _check_number(number: int, where: str) -> None:
+    if number < _LEAST:
+        raise DataError(f"{where} has {number} pairs; advice needs at least {_LEAST}, better 1,000.")
+
+
+def _positions(total: int, limit: int) -> Tensor:
+    """Returns at most ``limit`` positions in a random order that depends on the total alone."""
+    return torch.randperm(total, generator=torch.Generator().manual_seed(0))[:limit]
+
+
+def _spread(rows: Tensor, limit: int) -> Tensor:
+    return rows[_positions(len(rows), limit)]
+
+
+def _of(used: int, total: int) -> str:
+    return f"{used:,}" if used == total else f"{used:,} of {total:,}"

@@ -1,0 +1,342 @@
+"""``tempplug advise``: the choice among known courses, what is said of it, the page, and the command from files to its end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tempplug import ContrastiveLoss, Fixed
+from tempplug.arguments import parse_spec
+from tempplug.cli import main
+from tempplug_adapters.advise import training
+from tempplug_adapters.advise.advice import Advice, advise
+from tempplug_adapters.advise.page import page, text
+from tempplug_adapters.advise.pairs import Pairs
+from tempplug_adapters.advise.trainees import Heads
+from tempplug_adapters.advise.training import Course
+from tempplug_benchmarks.data.sentences import paraphrase_pairs
+from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+HELD_OUT = 1000
+
+
+def right(percent: float, noise: int = 0) -> Tensor:
+    """Credits of that mean; those of two courses differ in few anchors, or in many where the noise differs."""
+    order = torch.randperm(HELD_OUT, generator=torch.Generator().manual_seed(noise)) if noise else torch.arange(HELD_OUT)
+    return (order < round(percent / 100 * HELD_OUT)).float()
+
+
+def courses(*accuracies: tuple[str | float, float | tuple[float, ...]], lengths: tuple[int, ...] = (1, 2, 4)) -> list[Course]:
+    """A course for each temperature or spec string, with its accuracy in percent, one or one a length."""
+    found = []
+    for what, given in accuracies:
+        each = given if isinstance(given, tuple) else (given,) * len(lengths)
+        spec = what if isinstance(what, str) else Fixed(what).spec()
+        credits = {length: right(percent) for length, percent in zip(lengths, each, strict=True)}
+        found.append(Course(spec, credits, dict.fromkeys(lengths, what if isinstance(what, float) else 0.07)))
+    return found
+
+
+def test_the_best_temperature_is_chosen_and_its_certainty_said() -> None:
+    advice = advise(courses((0.02, 60), (0.05, 70), (0.1, 80), (0.2, 70), ("macl", 75)), 2)
+    assert (advice.chosen.spec, advice.epoch, advice.clear) == ("fixed:temperature=0.1", 2, True)
+    assert advice.sentences == [
+        "Sure: yes. Each of the others is clearly worse.",
+        "A wrong temperature costs points: 0.02 is 20.0 ± 1.3 below.",
+        "The length of your training does not decide: from 1 to 4 epochs no other choice is clearly better.",
+    ]
+
+
+def test_of_equal_temperatures_the_middle_one_is_chosen() -> None:
+    level = courses((0.01, 50), (0.02, 80), (0.05, 80.1), (0.1, 80), (0.2, 79.9), (0.5, 60))
+    advice = advise(level, 4)
+    assert advice.chosen.spec == "fixed:temperature=0.05"
+    assert advice.sentences[0] == "Sure: of the range, not of the value. Not clearly worse: 0.02, 0.1, 0.2."
+    assert advise(level[1:4], 4).chosen.spec == "fixed:temperature=0.05"
+
+
+def test_where_nothing_is_clearly_better_it_says_to_keep_what_there_is() -> None:
+    advice = advise(courses((0.02, 97.9), (0.05, 97.8), (0.1, 97.9), ("macl", 98.0)), 4)
+    assert not advice.clear
+    assert advice.sentences[0] == (
+        "Sure: no. None of the others is clearly worse: on these pairs the choice hardly matters, so keep what you have."
+    )
+    assert not any("costs points" in sentence for sentence in advice.sentences)
+
+
+def test_a_noisy_difference_is_not_called_clear() -> None:
+    noisy = [
+        Course(Fixed(each).spec(), {4: right(70 + number, 1 + number)}, {4: each}) for number, each in enumerate((0.05, 0.1))
+    ]
+    assert not advise(noisy, 4).clear
+    quiet = courses((0.05, 70), (0.1, 71.5))
+    assert advise(quiet, 4).clear
+
+
+def test_a_strategy_is_chosen_only_where_it_is_above_every_temperature() -> None:
+    advice = advise(courses((0.02, 60), (0.1, 70), ("macl:alpha=1", 75), ("learnable", 72)), 4)
+    assert advice.chosen.spec == "macl:alpha=1"
+    assert advice.lines()["a trainer's flag"] == "--temperature-strategy macl:alpha=1"
+    within = [*courses((0.02, 60), (0.1, 70)), Course("macl", dict.fromkeys((1, 2, 4), right(71, noise=1)), {4: 0.1})]
+    assert advise(within, 4).chosen.spec == "fixed:temperature=0.1"
+
+
+def test_it_says_where_the_answer_depends_on_the_length() -> None:
+    turned = courses((0.01, (50, 55, 60, 62)), (0.1, (40, 54.5, 70, 90)), lengths=(1, 2, 8, 32))
+    short, long = advise(turned, 1), advise(turned, 40)
+    assert [each.chosen.spec for each in (short, long)] == ["fixed:temperature=0.01", "fixed:temperature=0.1"]
+    assert short.sentences[-1] == (
+        "It depends on the length of your training. Better at 8 epochs 0.1 (+10.0 ± 0.9); at 32 epochs 0.1 (+28.0 ± 1.4)."
+    )
+    assert "Better at 1 epoch 0.01 (+10.0 ± 0.9)." in long.sentences[-2]
+
+
+def test_a_training_longer_than_any_measured_gets_the_advice_of_the_longest_and_the_reason() -> None:
+    risen = advise(courses((0.1, (40, 54, 70, 80)), (0.5, 10.0), lengths=(1, 2, 4, 8)), 20)
+    level = advise(courses((0.1, (40, 70, 70, 69)), (0.5, 10.0), lengths=(1, 2, 4, 8)), 20)
+    assert risen.epoch == level.epoch == 8
+    start = "Your training is longer, 20 epochs: this is the advice at 8 epochs, "
+    assert risen.sentences[-1] == f"{start}the longest that was tried, and accuracy still rose."
+    assert level.sentences[-1] == f"{start}accuracy stopped rising before."
+
+
+@pytest.mark.parametrize(("what", "spec"), [(0.05, "fixed:temperature=0.05"), ("macl:alpha=1", "macl:alpha=1")])
+def test_the_lines_to_paste_work_and_give_what_was_chosen(what: str | float, spec: str, tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    from tempplug_adapters.sentence_transformers import TemperatureRankingLoss
+
+    lines = Advice(4, courses((what, 80))[0], [], True).lines()
+    write_tiny_encoder(tmp_path / "bert", seed=0, layers=1, width=32)
+    names = {
+        "TemperatureRankingLoss": TemperatureRankingLoss,
+        "ContrastiveLoss": ContrastiveLoss,
+        "model": SentenceTransformer(str(tmp_path / "bert"), device="cpu"),
+    }
+    exec(lines["sentence-transformers"], names)
+    exec(lines["your own loop"], names)
+    name, options = parse_spec(spec)
+    for strategy in (names["loss"].contrastive_loss.strategy, names["loss_fn"].strategy):  # type: ignore[attr-defined]
+        assert strategy.name == name
+        assert {key: getattr(strategy, key) for key in options} == {key: float(value) for key, value in options.items()}
+    assert lines["a trainer's flag"].split() == ["--temperature-strategy", spec]
+
+
+class Tags(HTMLParser):
+    """The tags of a page, which must all be closed, and the words it shows."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.feed(source)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_the_page_has_one_picture_and_every_number(tmp_path: Path) -> None:
+    found = courses((0.02, (30, 40, 50)), (0.1, (31, 45, 60)), ("macl:alpha=1", (32, 44, 52)))
+    pairs = Pairs(Heads([torch.eye(50)] * 2, shared=True), 1000, 4000, "1,000 of 4,000 <pairs> & more", "a head")
+    advice = advise(found, 4)
+    shown = page(pairs, found, advice)
+    tags = Tags(shown)
+    assert (tags.open, tags.tags.count("svg")) == ([], 1)
+    assert (
+        "On 1,000 of 4,000 &lt;pairs&gt; &amp; more, for a training of 4 epochs. An epoch of all 4,000 has the steps of 4"
+        in shown
+    )
+    words = unescape(re.sub(r"<[^>]+>", " ", shown))
+    for wanted in (
+        *advice.sentences,
+        *advice.lines().values(),
+        "Train with temperature 0.1: accuracy 60.0 %",
+        "of 200 candidates",
+    ):
+        assert wanted in words
+    rows = re.findall(r"<tr.*?</tr>", shown)
+    assert [re.findall(r"<t[hd]>(.*?)</t[hd]>", row) for row in rows] == [
+        ["epochs", "1", "2", "4"],
+        ["0.1", "31.0", "45.0", "60.0"],
+        ["macl:alpha=1", "32.0", "44.0", "52.0"],
+        ["0.02", "30.0", "40.0", "50.0"],
+    ]
+    assert 'class="chosen"><th>0.1<' in rows[1]
+    picture = shown[shown.index("<svg") : shown.index("</svg>")]
+    assert "currentColor" in picture
+    assert "#ffffff" not in picture, "a white ground does not suit a dark page"
+    printed = "\n".join(text(pairs, found, advice))
+    assert ">      4   50.0   60.0" in printed
+    assert "strategies at 4 epochs: macl:alpha=1 52.0" in printed
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="Chromium is not installed (Debian's package chromium)")
+@pytest.mark.parametrize("spec", ["macl", "macl:base_temperature=0.05,alpha=1.5,threshold=0.25"])
+def test_the_page_is_whole_on_a_phone_and_follows_its_scheme(
+    spec: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    browser = importlib.import_module("browser")
+    found = courses((0.02, (30.0,) * 6), (0.1, (60.0,) * 6), (spec, (50.0,) * 6), lengths=(1, 2, 4, 8, 16, 32))
+    pairs = Pairs(Heads([torch.eye(50)] * 2, shared=True), 1000, 1000, "1,000 pairs", "a head")
+    file = tmp_path / "a.html"
+    file.write_text(page(pairs, found, advise(found, 4)), encoding="utf-8")
+    ink = "getComputedStyle(document.querySelector('svg text')).fill"
+    with browser.chromium(tmp_path / "profile") as shown:
+        for scheme, colour in (("light", "rgb(0, 0, 0)"), ("dark", "rgb(255, 255, 255)")):
+            shown.show(file, 390, scheme)
+            assert shown.run("document.documentElement.scrollWidth") <= 390
+            assert shown.run("document.querySelector('table').getBoundingClientRect().right") <= 390
+            assert shown.run(ink) == colour
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs the command with few pairs, a short training and no strategies; returns what it printed."""
+    monkeypatch.setattr(training, "LONGEST", 8)
+    monkeypatch.setattr(training, "LEAST_STEPS", 8)
+
+    def command(*words: object) -> str:
+        few = ["--max-pairs", "120", "--batch-size", "16", "--output", tmp_path / "new" / "a.html"]
+        given = [*map(str, [*words, *few])]
+        assert main(["advise", *given, *(() if "--strategies" in given else ("--strategies",))]) == 0
+        printed = capsys.readouterr().out
+        assert printed.splitlines()[-1] == f"wrote {tmp_path / 'new' / 'a.html'}"
+        assert "</html>" in (tmp_path / "new" / "a.html").read_text(encoding="utf-8")
+        return printed
+
+    return command
+
+
+def test_without_files_it_advises_on_digits(run: Callable[..., str]) -> None:
+    printed = run("--strategies", "macl", "fixed:temperature=0.07", "fixed:temperature=0.1", "individual")
+    assert printed.startswith("120 handwritten digits of scikit-learn")
+    assert printed.splitlines()[2].split() == ["epochs", "0.01", "0.02", "0.03", "0.05", "0.07", "0.1", "0.2", "0.5"]
+    assert re.search(r"^strategies at [48] epochs: macl \d+\.\d, individual \d+\.\d$", printed, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_on_the_digits_a_wrong_temperature_costs_points_and_the_advised_is_at_the_top(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["advise", "--output", str(tmp_path / "a.html")]) == 0
+    printed = capsys.readouterr().out
+    rows = [line.strip("> ").split() for line in printed.splitlines()[2:10]]
+    at = next(row for row in rows if row[0] == "16")
+    scores = dict(zip(rows[0][1:], map(float, at[1:]), strict=True))
+    advised = re.search(r"^Train with temperature (\S+): accuracy (\S+) %", printed, re.MULTILINE)
+    assert advised
+    assert scores[advised[1]] == float(advised[2]) >= max(scores.values()) - 1
+    assert float(advised[2]) >= min(scores.values()) + 5
+    assert "A wrong temperature costs points" in printed
+
+
+def test_two_matrices_need_no_model(run: Callable[..., str], tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    first = generator.standard_normal((150, 8), dtype=np.float32)
+    np.save(tmp_path / "a.npy", first)
+    np.save(tmp_path / "b.npy", np.hstack([first + generator.standard_normal((150, 8)), np.zeros((150, 1))]))
+    printed = run(tmp_path / "a.npy", tmp_path / "b.npy", "--epochs", 2.4)
+    assert printed.startswith("120 of 150 pairs of a.npy and b.npy; trained: a linear head on each matrix\n")
+    assert "> 3 " in " ".join(printed.split()), "2.4 epochs of 150 pairs have the steps of 3 epochs of 120"
+
+
+@pytest.mark.parametrize(("name", "columns"), [("x.jsonl", ()), ("x.csv", ()), ("x.tsv", ("--columns", "anchor", "right"))])
+def test_texts_of_every_format_are_read(name: str, columns: tuple[str, ...], run: Callable[..., str], tmp_path: Path) -> None:
+    write_tiny_encoder(tmp_path / "bert", seed=0, layers=1, width=32)
+    pairs = list(paraphrase_pairs(70, 0))
+    rows = [{"anchor": a, "right": b, "wrong": pairs[number - 1][0]} for number, (a, b) in enumerate(pairs)]
+    rows.append(rows[0])
+    if name == "x.jsonl":
+        lines = [json.dumps(row) for row in rows]
+    else:
+        between = "\t" if name == "x.tsv" else ","
+        lines = [between.join(rows[0]), *(between.join(row.values()) for row in rows)]
+    (tmp_path / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    printed = run(tmp_path / name, "--model", tmp_path / "bert", *columns)
+    distinct = re.match(
+        r"(\d+) of 71 (\w+) of x\S+ \((\d+) with a repeated text left out\); trained: a linear head on", printed
+    )
+    assert distinct, printed
+    assert int(distinct[1]) + int(distinct[3]) == 71
+    assert distinct[2] == ("pairs" if columns else "triplets")
+
+
+def test_real_pairs_are_advised_on(run: Callable[..., str], data_dir: Path) -> None:
+    pairs = data_dir / "text" / "nli" / "nli_pairs.tsv.gz"
+    printed = run(pairs, "--columns", "premise", "hypothesis", "--model", data_dir / "text" / "bert-wiki-mini")
+    assert re.match(r"120 of [\d,]+ pairs of nli_pairs.tsv.gz", printed)
+    assert "a linear head on the embeddings of bert-wiki-mini, which stay fixed" in printed
+
+
+def test_input_that_is_wrong_is_named_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    good = np.random.default_rng(0).standard_normal((60, 4))
+    holed = good.copy()
+    holed[3, 1] = np.nan
+    for name, matrix in (("a", good), ("short", good[:59]), ("few", good[:9]), ("thin", good[:, :1]), ("holed", holed)):
+        np.save(f"{name}.npy", matrix)
+    Path("x.jsonl").write_text('{"a": "b", "c": "d"}\n{"a": "e", "c": "d"}\n', encoding="utf-8")
+    Path("x.txt").write_text("a\nb\n", encoding="utf-8")
+    Path("plain").touch()
+    for words, message in (
+        ("a.npy short.npy", "data=short.npy has 59 rows; it must have as many as a.npy, 60."),
+        ("few.npy few.npy", "few.npy and few.npy has 9 pairs; advice needs at least 50, better 1,000."),
+        ("a.npy thin.npy", "data=thin.npy of shape [60, 1] must be [N, D], a row an embedding, D at least 2."),
+        ("a.npy holed.npy", "data=holed.npy has NaN or infinite values in 1 rows, row 3 first."),
+        ("a.npy", "data=a.npy must be one table of texts (.jsonl, .csv or .tsv, also .gz), or two matrices"),
+        ("a.npy x.jsonl", "data=a.npy x.jsonl must be one table of texts"),
+        ("a.npy missing.npy", "missing.npy does not exist"),
+        ("missing.jsonl --model m", "missing.jsonl does not exist"),
+        ("x.jsonl", "data=x.jsonl contains texts, which need --model"),
+        ("x.jsonl --model m", "x.jsonl, without repeated texts, has 1 pairs; advice needs at least 50"),
+        ("x.jsonl --model m --columns a z", "x.jsonl, line 1: no column 'z'"),
+        ("x.txt --model m", "data=x.txt contains single sentences; advise needs pairs"),
+        ("--model m", "model=m goes with a table of texts"),
+        ("a.npy a.npy --columns a b", "columns=a b goes with a table of texts"),
+        ("--max-pairs 49", "max_pairs=49 must be at least 50."),
+        ("--batch-size 1", "batch_size=1 must be at least 2: an anchor needs a negative."),
+        ("--epochs 0", "epochs=0 must be a number greater than 0."),
+        ("--epochs nan", "epochs=nan must be a number greater than 0."),
+        ("--output a.svg", "output=a.svg must end in .html."),
+        ("--output plain/a.html", "output='plain' cannot be written"),
+        ("--strategies macle", "unknown strategy 'macle'. Did you mean 'macl'?"),
+        ("--strategies fixed:temperature=0", "temperature=0"),
+        ("--strategies head-tail", "strategy 'head-tail' needs labels, which pairs do not contain: leave it out."),
+        ("--strategies schedule", "strategy 'schedule' follows the length of the training"),
+    ):
+        given = words.split()
+        assert main(["advise", *given, *(() if "--output" in given else ("--output", "a.html"))]) == 2, words
+        said = capsys.readouterr().err
+        assert said.startswith("error: ")
+        assert message in said
+        assert not Path("a.html").exists()
+
+
+def test_texts_without_sentence_transformers_name_it_before_they_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    assert main(["advise", "missing.jsonl", "--model", "m", "--output", str(tmp_path / "a.html")]) == 2
+    said = capsys.readouterr().err
+    assert "needs the package 'sentence_transformers', which is not installed" in said
+    assert "sentence-transformers]" in said
