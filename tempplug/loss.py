@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Never, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Never, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -36,11 +36,7 @@ from tempplug.unlearned import Unlearned
 from tempplug.views import split_heads
 
 if TYPE_CHECKING:
-    _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-    def _with_signature_of(function: _Function) -> Callable[[Callable[..., Any]], _Function]:
-        """`nn.Module` declares a call of anything that returns anything; a loss takes embeddings and returns a tensor."""
-
+    from tempplug.types import with_signature_of
 
 Embeddings = Tensor | Sequence[Tensor]
 """Raw rows [B, D], or those of several heads."""
@@ -62,8 +58,7 @@ class ContrastiveLoss(nn.Module):
         gather: candidates of all processes of the default group; without a process group it changes nothing.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
 
-    The first four also take spec strings, as flags do: ``"macl:base_temperature=0.05"``. Type checkers reject those of
-    objectives and layouts that have options.
+    The first four also take spec strings: ``"macl:base_temperature=0.05"``; of objectives and layouts, type checkers know names.
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
     or any number with ``dense``; other calls stay outside of the graph (docs/loss.md).
@@ -120,9 +115,7 @@ class ContrastiveLoss(nn.Module):
                 )
         if gather and self.layout.refuse_gather():
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
-        self.reduction = reduction
-        self.gather = gather
-        self.engine = check_engine(engine)
+        self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
@@ -192,7 +185,7 @@ class ContrastiveLoss(nn.Module):
 
     if TYPE_CHECKING:
 
-        @_with_signature_of(forward)
+        @with_signature_of(forward)
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
             """Calls `forward`."""
 

@@ -7,9 +7,9 @@ Shapes: N local anchors, G anchors of all processes (G = N without gathering), M
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from torch import Tensor
 
@@ -17,6 +17,12 @@ from tempplug.pair_functions import PairFunction
 
 if TYPE_CHECKING:
     from tempplug.strategies.logit_map import LogitMap
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+    def with_signature_of(function: Function) -> Callable[[Callable[..., Any]], Function]:
+        """Gives a method another one's signature: `nn.Module` declares a call of anything that returns anything."""
+
 
 ObjectiveName = Literal["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature", "amcl-top", "sogclr", "sigmoid"]
 """Built-in objectives by name, see `tempplug.objectives`."""

@@ -53,7 +53,8 @@ def test_the_command_lists_and_explains_it_where_it_is_installed(site: str, pyth
         "  spec     cubic:base_temperature=0.1,bend=0.5\n"
         "  options\n"
         "    base_temperature  default 0.1  greater than 0; τ₀, in force at s = 0\n"
-        "    bend              default 0.5  at least 0 and at most 10; how much colder at s = ±1\n"
+        "    bend              default 0.5  at least 0 and at most 10; how much colder at\n"
+        "                      s = ±1\n"
     )
 
 

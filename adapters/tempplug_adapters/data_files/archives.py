@@ -14,12 +14,12 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from tempplug.errors import DataError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 MOST_BYTES: Final = 2**31
 """Largest size of a file of data after decompression."""
@@ -112,6 +112,8 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
 
 
 def _array(content: bytes, name: str) -> NDArray[Any]:
+    import numpy as np  # for the names of the tasks, this module is read without it
+
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     length = int.from_bytes(stream.read(2 if version == (1, 0) else 4), "little")

@@ -20,9 +20,9 @@ def bert_tokenizer(folder: Path, tokens: Sequence[str]) -> BertTokenizer:
         folder: gets the file.
         tokens: special ones, then lower-case words.
     """
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    tokenizer: BertTokenizer = BertTokenizer.from_pretrained(folder)
-    return tokenizer
+    file = folder / "vocab.txt"
+    file.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    return BertTokenizer(str(file))
 
 
 def write_tiny_encoder(
