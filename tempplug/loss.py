@@ -58,7 +58,7 @@ class ContrastiveLoss(nn.Module):
         gather: candidates of all processes of the default group; without a process group it changes nothing.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
 
-    The first four also take spec strings: ``"macl:base_temperature=0.05"``; of objectives and layouts, type checkers know names.
+    The first four also take spec strings such as ``"macl:base_temperature=0.05"``; type checkers know only names.
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
     or any number with ``dense``; other calls stay outside of the graph (docs/loss.md).
