@@ -72,18 +72,8 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path, produc
 def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
-    assert {Path(name).suffix for name in sizes} <= {
-        ".py",
-        ".json",
-        ".toml",
-        ".typed",
-        ".css",
-        ".js",
-        ".html",
-        ".md",
-        ".mplstyle",
-        ".txt",
-    }
+    templates = {".css", ".js", ".html", ".md", ".mplstyle", ".txt"}
+    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", *templates}
     texts = {name for name in sizes if name.startswith("tempplug_adapters/") and not name.endswith(".py")}
     assert texts == {
         "tempplug_adapters/advise/page.html",
@@ -100,11 +90,8 @@ def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     maps = {f"tempplug_benchmarks/papers/maps/{key}.toml" for key in PAPERS}
     names = ("anomaly", "bias", "graph", "long_tail", "molecule", "node", "recommendation", "sentence", "vision")
     suites = {f"tempplug_benchmarks/tasks/{name}.toml" for name in names}
-    assert settings == {
-        *maps,
-        *suites,
-        *(f"tempplug_benchmarks/{name}.toml" for name in ("data/sentences", "plugin", "report/reading", "speed/cases")),
-    }
+    others = {f"tempplug_benchmarks/{name}.toml" for name in ("data/sentences", "plugin", "report/reading", "speed/cases")}
+    assert settings == {*maps, *suites, *others}
     assert max(sizes.values()) < 200_000
 
 
