@@ -52,7 +52,7 @@ class InstalledSentEval:
             raise ConfigError(f"backend='senteval': senteval cannot be imported: {_said(error)}.") from error
         self.where = getattr(package, "__file__", None) or "of unknown place"
         if not callable(getattr(package, "SE", None)):
-            raise ConfigError(f"backend='senteval': that at {self.where} has no SE(params, batcher, prepare); it is another one.")
+            raise ConfigError(f"backend='senteval': that at {self.where} has no SE(params, batcher, prepare); it is another.")
         self.engine = package.SE
         chosen = asdict(classifier)
         trained = {"nhid": 0, "optim": chosen.pop("optimizer"), **chosen}
