@@ -38,7 +38,7 @@ def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
         file.write_text(str(os.getpid()))
     except Timeout as error:
         holder = file.read_text(errors="replace") or "another one"
-        raise ConfigError(f"{told} is being written to by process {holder}: wait for it, or choose another folder.") from error
+        raise ConfigError(f"{told} is being written to by process {holder}: wait for its end or use another folder.") from error
     except OSError as error:
         if error.errno == errno.ENOSPC:
             file.unlink(missing_ok=True)
