@@ -11,6 +11,7 @@ import torch
 from covering import every_pair
 from datasets import Dataset, DatasetDict
 from sentence_transformer_toys import features, make, sentences, through, tiny
+from sentence_transformers.util import dot_score
 from torch import Tensor
 
 import tempplug
@@ -132,25 +133,16 @@ def test_uncertainty_of_both_texts_and_the_librarys_label(tiny_bert: Path) -> No
         labelled(features(model), None)
 
 
-def test_a_score_of_ones_own_goes_with_columns_and_keys(tiny_bert: Path) -> None:
-    from sentence_transformers.util import dot_score
-
+def test_a_column_of_groups_goes_with_dot_products(tiny_bert: Path) -> None:
+    """It is the cross entropy of the products, without those of other groups; hard negatives are of their row's group."""
     model = tiny(tiny_bert).double()
-    options = {"negatives": "same-key+within-group", "similarity_fct": dot_score}
-    loss = TemperatureRankingLoss(model, "uncertainty:base_temperature=2", **options)
-    batch = features(model, items=6)
-    given = rows(3, 6)
-    batch[0].update({"groups": given["groups"], "uncertainty": given["uncertainty"]})
-    a, b, c = (model(each)["sentence_embedding"] for each in features(model, items=6))
-    temperature = 2 * (1 + given["uncertainty"])
-    record = loss(batch, None), loss.contrastive_loss.record
-    logits = a @ torch.cat([b, c]).T
-    groups = torch.cat([given["groups"], given["groups"]])
-    assert record[1].negatives_left_out.item() == pytest.approx(
-        (given["groups"][:, None] != groups).sum().item() / (6 * 12 - 6), rel=1e-6
-    )
-    assert logits.shape == (6, 12)
-    assert temperature.shape == (6,)
+    loss = TemperatureRankingLoss(model, "fixed:temperature=2", negatives="within-group", similarity_fct=dot_score)
+    batch, groups = features(model), rows()["groups"]
+    batch[0]["groups"] = groups
+    a, b, c = (model(each)["sentence_embedding"] for each in features(model))
+    logits = (a @ torch.cat([b, c]).T / 2).masked_fill(groups[:, None] != torch.cat([groups, groups]), -torch.inf)
+    expected = torch.nn.functional.cross_entropy(logits, torch.arange(12))
+    assert loss(batch, None).item() == pytest.approx(expected.item(), rel=1e-9)
 
 
 @pytest.mark.parametrize(("door", "workers"), every_pair(["trainer", "callback"], [0, 1]))
