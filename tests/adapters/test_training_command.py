@@ -89,6 +89,9 @@ def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_wit
     assert "--[no-]bf16" in spellings
     titles = re.findall(r"^(\w+):$", parser.format_help(), flags=re.M)
     assert titles == ["options", "temperature", "run", "toy", "training"], "our own few stand first"
+    own, of_trainer = parser.format_help().split("\ntraining:\n")
+    assert "--noise" in own
+    assert ("--learning-rate N" in own, "--learning-rate N" in of_trainer) == (False, True)
     assert METHOD(["--help-training"]) == 0
     text = capsys.readouterr().out
     assert "--gradient-accumulation-steps" in text
