@@ -35,6 +35,7 @@ RULES: list[tuple[str, str]] = [
     (r"^accelerate launch ", "accelerate launch --main_process_port 0 "),
     (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8"),
     (r"^(tempplug eval vision .*)$", r"\1 --test-images 64 --view-images 64"),
+    (r"^(tempplug advise\b.*)$", r"\1 --max-pairs 60 --batch-size 24"),
     (r"^(tempplug sweep .*) 0\.2 1 (.*) --seeds 0 1 ", r"\1 1 \2 --seeds 0 "),
 ]
 
