@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -87,6 +88,7 @@ def test_a_type_checker_accepts_right_words_and_refuses_wrong_ones(python: Pytho
 @pytest.mark.skipif(find_spec("basedpyright") is None, reason="pip install basedpyright, as .ci/versions does")
 def test_pyright_refuses_the_same_lines(python: Python, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
-    said = python("-m", "basedpyright", "--level", "error", "--outputjson", tmp_path / "program.py", status=1)
+    options = ("--pythonpath", sys.executable, "--level", "error", "--outputjson")
+    said = python("-m", "basedpyright", *options, tmp_path / "program.py", status=1)
     lines = {each["range"]["start"]["line"] + 1 for each in json.loads(said)["generalDiagnostics"]}
     assert lines == set(range(FIRST, FIRST + len(WRONG)))
