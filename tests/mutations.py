@@ -50,7 +50,6 @@ def nodes(parent: ast.AST) -> Iterator[Any]:
 
 
 def changed(node: Any) -> Iterator[Any]:
-    """The node with each fault that it can have."""
     other = copy.deepcopy(node)
     match node:
         case ast.Compare() if type(node.ops[0]) in OTHER:
@@ -87,10 +86,9 @@ def faults(path: Path) -> Iterator[tuple[Path, int, str, str]]:
 def failing(tree: Path, folder: str, stem: str = "*") -> str:
     """The first test that fails, or an empty text; a run without end is a failure too."""
     first = [f"tests/{each}.py" for each in f"{FIRST[folder]} unit/test_{stem}".split() if (tree / f"tests/{each}.py").exists()]
-    paths = os.pathsep.join(str(tree / each) for each in ("", "adapters", "benchmarks"))
     for group in (first, ALL):
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", *group]
-        environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+        environment = os.environ | {"PYTHONPATH": f"{tree}:{tree}/adapters:{tree}/benchmarks", "OMP_NUM_THREADS": "1"}
         done = subprocess.run(words, cwd=tree, env=environment, capture_output=True, text=True)
         if done.returncode:
             found = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
