@@ -224,6 +224,7 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
         yield {
             "set": name,
             "epochs": epochs,
+            "seed": 0,
             "advised": advice.chosen.spec,
             "best": best,
             "points_behind": round(float(behind.mean()), 2),
@@ -239,4 +240,4 @@ if __name__ == "__main__":
         for row in compare(chosen):
             rows = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else []
             rows = [each for each in rows if (each["set"], each["epochs"]) != (row["set"], row["epochs"])] + [row]
-            RESULTS.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+            RESULTS.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

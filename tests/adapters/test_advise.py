@@ -60,11 +60,10 @@ def test_the_best_temperature_is_chosen_and_its_certainty_said() -> None:
 
 
 def test_of_equal_temperatures_the_middle_one_is_chosen() -> None:
-    level = courses((0.01, 50), (0.02, 80), (0.05, 80.1), (0.1, 80), (0.2, 79.9), (0.5, 60))
+    level = courses((0.01, 50), (0.02, 80), (0.05, 80), (0.1, 80), (0.2, 79.5), (0.5, 60))
     advice = advise(level, 4)
     assert advice.chosen.spec == "fixed:temperature=0.05"
     assert advice.sentences[0] == "Sure: of the range, not of the value. Not clearly worse: 0.02, 0.1, 0.2."
-    assert advise(level[1:4], 4).chosen.spec == "fixed:temperature=0.05"
 
 
 def test_where_nothing_is_clearly_better_it_says_to_keep_what_there_is() -> None:
@@ -226,10 +225,10 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_without_files_it_advises_on_digits(run: Callable[..., str]) -> None:
-    printed = run("--strategies", "macl", "fixed:temperature=0.07", "fixed:temperature=0.1", "individual")
+    printed = run("--strategies", "macl", "fixed:temperature=0.07", "fixed:temperature=0.1", "individual", "amcl")
     assert printed.startswith("120 handwritten digits of scikit-learn")
     assert printed.splitlines()[2].split() == ["epochs", "0.01", "0.02", "0.03", "0.05", "0.07", "0.1", "0.2", "0.5"]
-    assert re.search(r"^strategies at [48] epochs: macl \d+\.\d, individual \d+\.\d$", printed, re.MULTILINE)
+    assert re.search(r"^strategies at [48] epochs: macl \d+\.\d, individual \d+\.\d, amcl \d+\.\d$", printed, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -65,7 +65,8 @@ class _Run:
     def __init__(self, spec: str, trainee: Trainee, train: Tensor, batch_size: int, seed: int) -> None:
         self.trainee, self.train, self.batch_size = trainee.copy(), train, batch_size
         self.generator = torch.Generator().manual_seed(seed)
-        self.loss_fn = ContrastiveLoss(_strategy(spec, int(train.max()) + 1), layout="cross-view")
+        width = self.trainee(train[:1])[0].shape[1]
+        self.loss_fn = ContrastiveLoss(_strategy(spec, int(train.max()) + 1, width), layout="cross-view")
         self.optimizers = [self.trainee.optimizer()]
         if learned := list(self.loss_fn.parameters()):
             self.optimizers.append(torch.optim.Adam(learned, lr=_LEARNING_RATE))
@@ -156,7 +157,7 @@ def compared(strategies: Sequence[str] | None = None) -> list[str]:
     """
     temperatures, others = set(TEMPERATURES), []
     for spec in STRATEGIES if strategies is None else strategies:
-        strategy = _strategy(spec, 2)
+        strategy = _strategy(spec, 2, 2)
         if isinstance(strategy, Fixed):
             temperatures.add(strategy.temperature)
         else:
@@ -164,13 +165,13 @@ def compared(strategies: Sequence[str] | None = None) -> list[str]:
     return list(dict.fromkeys([*(Fixed(each).spec() for each in sorted(temperatures)), *others]))
 
 
-def _strategy(spec: str, size: int) -> Strategy:
-    """Returns the strategy; refuses one that needs more than pairs, or that follows the length of the training."""
+def _strategy(spec: str, size: int, dimension: int) -> Strategy:
+    """Returns the strategy for so many pairs; refuses one that needs more than pairs or follows the training's length."""
     name = parse_spec(spec)[0]
     target = cast(type[Strategy], load_class(registry().get(StrategyInfo, name)))
     if missing := sorted(target.takes - {"index"}):
         raise ConfigError(f"strategy '{name}' needs {' and '.join(missing)}, which pairs do not contain: leave it out.")
-    strategy = in_context(spec, {}, size=size)
+    strategy = in_context(spec, {}, size=size, dimension=dimension)
     if getattr(strategy.set_progress, "__func__", None) is not Strategy.set_progress:
         raise ConfigError(
             f"strategy '{name}' follows the length of the training, but advise compares lengths: use `tempplug sweep` for it."
