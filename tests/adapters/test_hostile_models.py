@@ -26,7 +26,7 @@ from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_benchmarks.data.gendered_sentences import write_gendered
-from tempplug_benchmarks.data.sentences import plain_sentences
+from tempplug_benchmarks.data.sentences import plain_sentences, write_transfer
 from tempplug_benchmarks.tasks import sentence_transformers_speed
 
 OTHER_VISION = ("moco", "nnclr", "simsiam", "barlow-twins", "supcon")
@@ -40,6 +40,7 @@ def data(tmp_path_factory: pytest.TempPathFactory, sts_folder: Path) -> Path:
     save_pictures(folder / "pictures")
     (folder / "text" / "wiki").mkdir(parents=True)
     (folder / "text" / "sts").symlink_to(sts_folder)
+    write_transfer(folder / "text" / "transfer", seed=0)
     lines = "\n".join(plain_sentences(64, 0))
     (folder / "sentences.txt").write_text(lines)
     (folder / "text" / "wiki" / "wiki_sentences.txt.gz").write_bytes(gzip.compress(lines.encode()))
@@ -62,7 +63,7 @@ COMMANDS = {
     "train msc": "--backbone {model} --dataset digits --normal-class 3 --image-size 16 --output-dir {out}/out",
     "train simclr": "--backbone transformers:{model} --dataset digits --image-size 16 --output-dir {out}/out",
     "eval sts": "{model} --data-dir {data}/text/sts",
-    "eval transfer": "{model} --data-dir {data}",
+    "eval transfer": "{model} --data-dir {data} --tasks TREC",
     "eval bias": "{model} --data-dir {data}",
     "eval vision": "--checkpoint {out}/run --dataset digits",
     "bench run sentence": "--profile small --tasks unsupervised --strategies fixed --data-dir {out}/data --output {out}",

@@ -107,7 +107,7 @@ def test_faults_are_named() -> None:
         (lambda: simclr_projection_head(8, hidden_dimension=0), ConfigError, "hidden_dimension=0"),
         (lambda: projection_heads(0, lambda: simclr_projection_head(8)), ConfigError, "count=0 of projection heads must be"),
         *(
-            (lambda shape=shape: simclr_projection_head(8)(torch.zeros(shape)), ShapeError, r"shape .*wanted \[N, 8\]")
+            (lambda shape=shape: simclr_projection_head(8)(torch.zeros(shape)), ShapeError, r"shape .*takes \[N, 8\]")
             for shape in ((4, 7), (8,), (2, 4, 8))
         ),
     ]:

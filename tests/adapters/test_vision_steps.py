@@ -158,7 +158,7 @@ def test_amcl_may_be_an_instance_where_there_is_no_softmax_and_nothing_else_may(
             ShapeError,
             r"embeddings of shape \[5, 4\] must be \[B, 9\]",
         ),
-        (lambda: NNCLR(Toy(), heads(3), heads(2, EMBEDDING)), ConfigError, r"has 2 heads where projection_head has 3\."),
+        (lambda: NNCLR(Toy(), heads(3), heads(2, EMBEDDING)), ConfigError, r"has 2 heads where projection_head has 3: give as"),
         (lambda: SimSiam(Toy(), heads(2), head(EMBEDDING)), ConfigError, "has 1 heads where projection_head has 2"),
         (
             lambda: create("simsiam", "amcl:dimension=9").double()(*views()),

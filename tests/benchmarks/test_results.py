@@ -16,6 +16,7 @@ from run_checks import write_failure, write_result
 from suite_checks import bench
 
 from tempplug.errors import DataError
+from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_benchmarks.arm import Specs
 from tempplug_benchmarks.command import Report, reports
 from tempplug_benchmarks.report.comparison import compare, consistent
@@ -24,7 +25,6 @@ from tempplug_benchmarks.results import load_results, paired_difference, summari
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.store import difference_from, read_result
 from tempplug_benchmarks.speed.cases import SUITE
-from tempplug_benchmarks.tasks.sentence import STS
 
 # Two-sided 95 % points of Student's t, from printed tables.
 T_2, T_1 = 4.302653, 12.706205
@@ -66,7 +66,7 @@ def test_settings_of_older_results_are_read_by_their_present_names(toy: ModuleTy
     content = json.loads(run.path(tmp_path).read_text())
     for old, new in (
         ({"pooler": "avg", "sts_test": False, "transfer_test": ["MR"]}, {"pooling": "avg", "tasks": ["MR"]}),
-        ({"sts_test": True, "transfer_test": []}, {"tasks": list(STS)}),
+        ({"sts_test": True, "transfer_test": []}, {"tasks": list(STS_TASKS)}),
     ):
         run.path(tmp_path).write_text(json.dumps({**content, "recipe": {**content["recipe"], **old}}))
         assert read_result(run.path(tmp_path)).recipe == {**content["recipe"], **new}

@@ -187,7 +187,7 @@ def test_checkpoints_and_transfer_are_as_their_profiles_say() -> None:
         assert ("text/transfer/SST2_phrases.train.tsv.gz" in profile.needs) == (tasks == 7)
         assert "text/transfer/TREC.test.tsv.gz" in profile.needs
         assert (profile.primary == "Avg") == (tasks == 7), "a mean over six tasks is not the papers' over seven"
-    assert set(SENTENCE.task("transfer").profile("paper").recipe.transfer_test) == set(TRANSFER_TASKS)
+    assert set(SENTENCE.task("transfer").profile("paper").recipe.tasks) == set(TRANSFER_TASKS)
     paper = MABEL["paper"].recipe.values()
     names = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "max_length", "model_name_or_path")
     assert [paper[name] for name in names] == [2, 16, 5e-5, 128, "bert-base-uncased"]

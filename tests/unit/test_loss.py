@@ -41,7 +41,7 @@ def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Ten
         ({"scale": 20.0}, ConfigError, "write ContrastiveLoss(1 / scale) for a fixed temperature"),
         ({"alpha": 2}, ConfigError, "alpha= is no argument of ContrastiveLoss. Options of a strategy belong to its class."),
         ({"strategy": "fixed(0.05)"}, ConfigError, "is not a spec string: write fixed:key=value"),
-        ({"strategy": True}, ConfigError, "True is not a spec string"),
+        ({"strategy": True}, ConfigError, "strategy=True must be a spec string such as"),
         ({"strategy": -0.1}, ConfigError, "temperature=-0.1 of strategy 'fixed' must be"),
     ],
 )

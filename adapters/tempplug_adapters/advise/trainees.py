@@ -84,7 +84,7 @@ class StaticModel(Trainee):
         self.tokens = [(part, length, length.cumsum(0) - length) for part, length in zip(parts, lengths, strict=True)]
         kept = weight[used].float()
         self.scale = float(kept.std())
-        self.bag = nn.EmbeddingBag.from_pretrained(kept, freeze=False, sparse=True)
+        self.bag = nn.EmbeddingBag(len(kept), kept.shape[1], _weight=kept, sparse=True)
 
     def forward(self, rows: Tensor) -> list[Tensor]:
         """Returns the views of the rows [B], each [B, D]."""

@@ -14,7 +14,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 def bert_tokenizer(folder: Path, tokens: Sequence[str]) -> BertTokenizer:
-    """Returns a tokenizer of these tokens, from a file that it writes: constructors differ between transformers 4 and 5.
+    """Returns a tokenizer of these tokens, from a temporary file: constructors differ between transformers 4 and 5.
 
     Args:
         folder: gets the file.
@@ -22,7 +22,9 @@ def bert_tokenizer(folder: Path, tokens: Sequence[str]) -> BertTokenizer:
     """
     file = folder / "vocab.txt"
     file.write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
-    return BertTokenizer(str(file))
+    tokenizer = BertTokenizer(str(file))
+    file.unlink()
+    return tokenizer
 
 
 def write_tiny_encoder(
