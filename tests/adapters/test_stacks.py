@@ -93,7 +93,7 @@ def test_optuna_searches_a_strategy(tiny_bert: Path, tmp_path: Path) -> None:
         loss = TemperatureRankingLoss(model, space.suggest(trial))
         trainer = make(tmp_path, model, loss, max_steps=1)
         trainer.train()
-        return float(trainer.state.log_history[0]["infonce"])
+        return float(trainer.state.log_history[0]["gradient_scale"])
 
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     study.optimize(objective, n_trials=3)
