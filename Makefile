@@ -8,9 +8,8 @@ DATA ?= $(TEMPPLUG_DATA)
 
 .PHONY: quickstart setup fast test fuzz lint bench report docs size clean
 
-# One thread: so small a model is done sooner without waiting for a second.
 quickstart: .venv/advise.stamp
-	OMP_NUM_THREADS=1 $(BIN)/tempplug advise --output outputs/quickstart/advice.html
+	$(BIN)/tempplug advise --output outputs/quickstart/advice.html
 
 setup: .venv/dev.stamp
 

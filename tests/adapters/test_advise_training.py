@@ -192,3 +192,15 @@ def test_texts_that_repeat_are_used_once(tmp_path: Path, monkeypatch: pytest.Mon
     found = read_pairs([tmp_path / "x.csv"], "m", [], 2000)
     assert (found.size, found.total) == (60, 63)
     assert found.origin == "60 of 63 pairs of x.csv (3 with a repeated text left out)"
+
+
+def test_training_takes_one_thread_and_gives_the_others_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LONGEST", 2)
+    monkeypatch.setattr(training, "LEAST_STEPS", 2)
+    before, seen = torch.get_num_threads(), set()
+    torch.set_num_threads(2)
+    try:
+        train(of(hidden_pairs(60, 2)), ["fixed:temperature=0.1"], 16, 1, lambda length: seen.add(torch.get_num_threads()))
+        assert (seen, torch.get_num_threads()) == ({1}, 2)
+    finally:
+        torch.set_num_threads(before)

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="tempplug advise",
-        description="Show which temperature and strategy suit your pairs, and how sure that is, in under a minute.",
+        description="Show which temperature and strategy suit your pairs, and how sure that is, in about a minute.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -115,7 +116,7 @@ def train(
     batch_size = min(batch_size, pairs.size - size)
     courses = [Course(spec, {}, {}) for spec in specs]
     done = 0
-    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of temperatures on their bounds
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning), _one_thread():  # of temperatures on their bounds
         runs = [[_Run(spec, pairs.trainee, kept[fold], batch_size, fold) for fold in range(FOLDS)] for spec in specs]
         steps = (pairs.size - size) // batch_size
         for length in _lengths(steps, planned):
@@ -131,6 +132,17 @@ def train(
             if length * steps >= LEAST_STEPS and stopped(courses):
                 break
     return courses
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Threads that wait for each other cost more than so small a model gains by them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def stopped(courses: Sequence[Course]) -> bool:
