@@ -33,7 +33,9 @@ from tempplug_adapters.advise.advice import advise
 from tempplug_adapters.advise.pairs import read_pairs
 from tempplug_adapters.advise.training import compared, train
 from tempplug_adapters.graph.node_data import load_graph
+from tempplug_adapters.huggingface.loading import load_sentence_transformer
 from tempplug_adapters.msc.network import load_backbone
+from tempplug_adapters.storage.tensors import read_tensors
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "advice.json"
 DATA = Path(os.environ.get("TEMPPLUG_DATA", "."))
@@ -88,7 +90,7 @@ def train_texts(name: str, model: Path, spec: str, epochs: int) -> list[float]:
     torch.manual_seed(0)
     path, columns, most = SETS[name]["texts"]
     kept, held_out = texts(path, *columns, most)
-    encoder = SentenceTransformer(str(model), device="cpu")
+    encoder = load_sentence_transformer(str(model))
     static = model == GLOVE
     if not static:
         encoder.max_seq_length = 32
@@ -112,8 +114,8 @@ def train_texts(name: str, model: Path, spec: str, epochs: int) -> list[float]:
 def train_towers(name: str, spec: str, epochs: int) -> list[float]:
     """Trains a network of two layers on the embeddings of pictures and one on those of captions."""
     torch.manual_seed(0)
-    views = [torch.load(WORK / f"{name}-{view}.pt") for view in (0, 1)]
-    held_out = [torch.load(WORK / f"{name}-{view}-held-out.pt") for view in (0, 1)]
+    views = [read_tensors(WORK / f"{name}-{view}.pt") for view in (0, 1)]
+    held_out = [read_tensors(WORK / f"{name}-{view}-held-out.pt") for view in (0, 1)]
     towers = [nn.Sequential(nn.Linear(view.shape[1], 512), nn.ReLU(), nn.Linear(512, 128)) for view in views]
     optimizer = torch.optim.AdamW([each for tower in towers for each in tower.parameters()], lr=1e-3, weight_decay=0.01)
     optimise(
@@ -152,7 +154,7 @@ def write_pictures(name: str) -> None:
             white = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture).convert("RGB").resize((128, 128))
             pixels = torch.frombuffer(bytearray(white.tobytes()), dtype=torch.uint8).view(1, 128, 128, 3)
             found.append(network(pixels.permute(0, 3, 1, 2).float() / 255))
-    model = SentenceTransformer(str(Path(__import__(MINILM).__file__).parent / "model"), device="cpu")
+    model = load_sentence_transformer(str(Path(__import__(MINILM).__file__).parent / "model"))
     views = [torch.cat(found), model.encode([row["caption"] for row in rows], convert_to_tensor=True).cpu()]
     test = torch.tensor([row["split"] == "test" for row in rows])
     for place, view in enumerate(views):
