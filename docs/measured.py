@@ -187,6 +187,19 @@ def transfer(_: str) -> list[str]:
     return _table([["model, untrained by us", *names, "mean"], *rows])
 
 
+def advice(_: str) -> list[str]:
+    """Without arguments: what `tempplug advise` chose beside the best of real trainings, of ``advice.json``."""
+    lines = [["pairs", "trained", "epochs", "advised", "best", "advised below best, points"]]
+    for row in _json("advice.json"):
+        best = [spec for spec, score in row["scores"].items() if score == max(row["scores"].values())]
+        error = "" if row["standard_error"] is None or not row["points_behind"] else f" ± {row['standard_error']:.1f}"
+        named = [
+            " and ".join(f"`{spec.removeprefix('fixed:temperature=')}`" for spec in each) for each in ([row["advised"]], best)
+        ]
+        lines.append([row["pairs"], row["trained"], str(row["epochs"]), *named, f"{row['points_behind']:.1f}{error}"])
+    return _table(lines)
+
+
 def graph_cost(_: str) -> list[str]:
     """Without arguments: time and memory of GRACE, of ``node_speed.json`` and ``node_large.json``."""
     speed, large = _json("node_speed.json"), _json("node_large.json")
@@ -326,7 +339,7 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
     **{"temperatures": temperatures, "papers": papers},
-    **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost},
+    **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }
 

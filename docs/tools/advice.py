@@ -184,6 +184,14 @@ SETS: dict[str, dict[str, Any]] = {
     "nodes": {"train": train_grace, "write": write_nodes, "batch": 4096},
 }
 LENGTHS = {"sentences": (1, 4), "retrieval": (1, 4), "static": (2, 16), "images": (5, 50), "nodes": (30, 200)}
+WORDS = {
+    "sentences": ("1,280 pairs of sentences (NLI)", "all of a small BERT"),
+    "retrieval": ("1,280 questions and passages (SQuAD)", "all of a small BERT"),
+    "static": ("4,000 medical questions and answers (MedQuAD)", "all of static GloVe embeddings"),
+    "images": ("emoji and their captions, embedded", "a network on each"),
+    "nodes": ("nodes of CiteSeer, by their classes", "GRACE"),
+}
+"""The pairs of a set and what is trained on them, for the table in the guide."""
 
 
 def prepare(name: str) -> tuple[list[Path], Path | None]:
@@ -225,6 +233,8 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
         behind = found[best] - found[advice.chosen.spec]
         yield {
             "set": name,
+            "pairs": WORDS[name][0],
+            "trained": WORDS[name][1],
             "epochs": epochs,
             "seed": 0,
             "advised": advice.chosen.spec,

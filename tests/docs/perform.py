@@ -99,4 +99,6 @@ def run_shell(snippet: Snippet) -> None:
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)
     if done.returncode:
-        raise SnippetError(f"{snippet}\n{script}\nended with status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}")
+        raise SnippetError(
+            f"{snippet}\n{script}\nended with status {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+        )
