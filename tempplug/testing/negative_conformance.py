@@ -146,6 +146,13 @@ def _check_state(term: NegativeTerm, layout: str, given: Given) -> None:
     require(_same(*values), "after load_state_dict(state_dict()) the loss differs: something that counts is not saved.")
 
 
+def _in_float64(value: Tensor | Mapping[str, Tensor]) -> Tensor | Mapping[str, Tensor]:
+    """Returns an argument whose rounding is not taken for a fault: a tile may round it otherwise than the whole."""
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    return {name: each.double() if each.is_floating_point() else each for name, each in value.items()}
+
+
 def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -> None:
     """Checks that a term on negatives keeps its contract; returns nothing when it does.
 
@@ -154,8 +161,9 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
 
     Args:
         term: an instance, with whatever options.
-        given: what the term takes, as a call of the loss does, of 16 rows. Not needed for ``labels`` (0 and 1), ``index`` (0 to
-            15), ``uncertainty``, ``keys``, ``groups``, ``guide`` and ``candidate_log_q``.
+        given: what the term takes, as a call of the loss does, of 16 rows; floating-point numbers become float64. Not needed
+            for ``labels`` (0 and 1), ``index`` (0 to 15), ``uncertainty``, ``keys``, ``groups``, ``guide`` and
+            ``candidate_log_q``.
 
     Raises:
         ConformanceError: a term is NaN, +inf, above its bound, of a wrong shape, carries gradient, or is another one of a tile
@@ -170,7 +178,7 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
     label = f"negative term '{term.name or type(term).__name__}': "
     try:
         require(bool(term.name), "the class has no name.")
-        known = {**_known(), **given}
+        known = {**_known(), **{name: _in_float64(value) for name, value in given.items()}}
         for name in sorted(term.takes - known.keys()):
             raise ConformanceError(f"it takes {name}=: pass that of {ROWS} rows, check_negative(term, {name}=...).")
         taken = {name: value for name, value in known.items() if name in term.takes}

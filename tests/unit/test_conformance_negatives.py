@@ -79,6 +79,20 @@ def test_a_third_partys_term_conforms_and_is_left_alone() -> None:
         check_negative(term)
 
 
+def test_numbers_of_a_call_are_float64() -> None:
+    """In float32 a tile may round the last digit otherwise than the whole."""
+    seen = set()
+
+    def prepare(self: Trust, pairs: Pairs) -> TermMap | None:
+        seen.add(pairs.of_candidates("trust").dtype)
+        return Trust.prepare(self, pairs)
+
+    rows = {name: TRUST.float() for name in ("view_a", "view_b")}
+    for given in (TRUST.float(), rows):
+        check_negative(changed(Trust, prepare=prepare)(), trust=given)
+    assert seen == {torch.float64}
+
+
 def learned(self: Weighed, similarity: Tensor) -> Tensor:
     return self.values * nn.Parameter(torch.ones(()))
 
