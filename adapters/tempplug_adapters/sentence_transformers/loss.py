@@ -258,7 +258,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         return self.contrastive_loss.from_scores(self.similarity_fct(anchors, candidates), **flat)
 
     def _refuse_alone(self) -> None:
-        """Raises ConfigError in a training that nobody manages, if the loss needs that; announces other losses."""
+        """Raises ConfigError if the loss needs a Trainer or callback of ours and has none; announces other losses."""
         if self._in_charge or not (self.model.training and torch.is_grad_enabled()):
             return
         strategy, objective = self.contrastive_loss.strategy, self.contrastive_loss.objective
