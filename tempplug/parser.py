@@ -74,7 +74,7 @@ class Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line, whose help fits the terminal, and which reads ``_`` in a flag as ``-``."""
+    """An argument parser with errors of one line and help that fits the terminal. It reads ``_`` in a flag as ``-``."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"formatter_class": Help, **options})

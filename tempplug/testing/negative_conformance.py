@@ -147,7 +147,7 @@ def _check_state(term: NegativeTerm, layout: str, given: Given) -> None:
 
 
 def _in_float64(value: Tensor | Mapping[str, Tensor]) -> Tensor | Mapping[str, Tensor]:
-    """Returns an argument whose rounding is not taken for a fault: a tile may round it otherwise than the whole."""
+    """Returns an argument in float64: in float32 a term may round differently on a tile than on the whole."""
     if isinstance(value, Tensor):
         return value.double() if value.is_floating_point() else value
     return {name: each.double() if each.is_floating_point() else each for name, each in value.items()}

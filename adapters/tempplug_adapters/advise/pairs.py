@@ -171,7 +171,7 @@ def _narrow(views: Sequence[Tensor]) -> str:
 
 
 def _distinct(samples: Iterable[tuple[str, ...]]) -> Iterable[tuple[str, ...]]:
-    """Yields the samples whose anchor and positive have not occurred before: no held-out text may have been trained on."""
+    """Yields the samples whose texts are new, so that no held-out text is also in the training pairs."""
     seen: set[str] = set()
     for sample in samples:
         if seen.isdisjoint(sample[:2]):

@@ -59,7 +59,7 @@ class Heads(Trainee):
         return [self.heads[min(place, len(self.heads) - 1)](view[rows]) for place, view in enumerate(self.views)]
 
     def optimizer(self) -> torch.optim.Optimizer:
-        """Returns Adam, whose step is the same relative to a row of a head of any width."""
+        """Returns Adam with a step that is proportional to the size of a row of the head."""
         return torch.optim.Adam(self.parameters(), lr=STEP / math.sqrt(self.views[0].shape[1]))
 
     def inputs(self) -> list[object]:

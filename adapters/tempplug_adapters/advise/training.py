@@ -56,7 +56,7 @@ class Course:
         return float(options["temperature"]) if name == "fixed" else None
 
     def accuracy(self, epoch: int) -> float:
-        """Returns the share of held-out anchors whose positive ranks first, in percent."""
+        """Returns how often the positive of a held-out anchor ranks first, in percent."""
         return 100 * float(self.credits[epoch].mean())
 
 

@@ -25,7 +25,7 @@ _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
 
 class Report:
-    """A report with a template for Markdown and one for HTML; subclasses are dataclasses, whose fields templates get."""
+    """A report with templates for Markdown and HTML. Subclasses are dataclasses; the templates get their fields."""
 
     template: ClassVar[str]
 
