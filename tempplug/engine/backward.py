@@ -185,6 +185,8 @@ class Backward:
             along, (of_left, of_right) = weights * slopes[index] if slopes else weights, self.out[index]
             if positive is not None and self.in_tiles is not None and index == 0:
                 along = along.addcmul(spread(self.in_tiles, self.in_tiles, tile), positive)
+            if work.narrow:
+                along = along.bfloat16()
             if of_left is not None:
                 product = gemm.times(along, right if tile.columns is None else right[tile.columns])
                 additions.append((of_left.add, tile.rows, product))
@@ -262,7 +264,7 @@ class Backward:
 
     def _of_what_is_learned(self, tile: Tile, weights: Tensor) -> tuple[Tensor | None, ...]:
         """Returns a tile's gradient of what the map learns, found by autograd."""
-        (left, right), logit_map = self.work.products[0], self.work.map
+        (left, right), logit_map = self.work.factors, self.work.map
         similarity = gemm.outer(part(left, tile.rows), part(right, tile.columns))
         with torch.enable_grad():
             bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)

@@ -1,8 +1,7 @@
 """Chooses the engine. An explicit choice never falls back silently; ``auto`` takes the fastest that can do the block.
 
 That is ``tiled``, on a CPU and on CUDA; under the transforms of `torch.func`, and in compiled code, it is ``dense``, which is
-plain operations. ``triton`` is asked for by name: ``auto`` takes it only on cards where a measurement says that it is faster
-(`MEASURED`).
+plain operations. Large blocks of bfloat16 embeddings go to ``triton`` on cards where it was measured to be faster (`MEASURED`).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Sequence
 from typing import get_args
 
 import torch
+from torch.torch_version import TorchVersion
 
 from tempplug.engine.dense import dense_similarity, dense_statistics
 from tempplug.engine.tiled import tiled_statistics
@@ -22,9 +22,11 @@ from tempplug.strategies.logit_map import LogitMap
 from tempplug.transforms import plain_only
 from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
-# CUDA compute capabilities, such as (9, 0), at which a result under benchmarks/results/speed shows ``triton`` to be faster than
-# ``tiled``, with errors no larger: none yet.
-MEASURED: frozenset[tuple[int, int]] = frozenset()
+# CUDA compute capabilities at which results under benchmarks/results/speed show ``triton`` to be faster than ``tiled``, for
+# bfloat16 embeddings and from so many pairs on; in float32 it is slower. Measured with torch 2.11 and its triton.
+MEASURED = frozenset({(9, 0)})
+MANY_PAIRS = 1 << 28
+MEASURED_TORCH = "2.11"
 
 
 def check_engine(engine: EngineName) -> EngineName:
@@ -70,7 +72,7 @@ def row_statistics(
     if engine == "auto":
         plain = inside or block.scores is not None
         engine = "dense" if plain else "tiled"
-        if MEASURED and engine == "tiled" and only_sums and _measured(block, logit_map):
+        if engine == "tiled" and only_sums and _measured(block, logit_map):
             engine = "triton"
     if engine == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms), engine
@@ -90,6 +92,9 @@ def row_statistics(
 
 def _measured(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether a measurement says that this card is fastest with ``triton``, which can do this block."""
-    device = block.anchors.device
-    fast = device.type == "cuda" and torch.cuda.get_device_capability(device) in MEASURED
-    return fast and refusal(block, logit_map) is None
+    anchors = block.anchors
+    if not anchors.is_cuda or block.precision is not torch.bfloat16 or len(anchors) * len(block.candidates) < MANY_PAIRS:
+        return False
+    if TorchVersion(torch.__version__) < MEASURED_TORCH or torch.cuda.get_device_capability(anchors.device) not in MEASURED:
+        return False
+    return refusal(block, logit_map) is None

@@ -25,6 +25,8 @@ from tempplug.types import Wanted
 
 # Numbers that a pass keeps for its backward pass, 64 MiB in float32; of larger blocks the tiles are computed again.
 KEPT = 16 << 20
+# The same on a GPU, 1 GiB in float32.
+GPU_KEPT = 256 << 20
 # Logits up to here, in nats, leave room in float32 for sums of exp and for gradients of any usual size.
 LARGEST_LOGIT = 50.0
 # What sums of exp are within if no summand has overflowed or lost digits by underflow.
@@ -143,6 +145,8 @@ class Pass:
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
         products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
+        narrow: whether products have factors in bfloat16, as the embeddings had.
+        factors: what gives the similarities when multiplied.
         learns_offset: whether the offset has a gradient.
         scale: of a linear map, whose gradient needs no tile; None of other maps.
         learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
@@ -174,6 +178,8 @@ class Pass:
         for left, right in logit_map.products:
             own = left.detach()
             self.products.append((own, own if right is left else right.detach()))
+        self.narrow = gemm.narrow(anchors, block.precision)
+        self.factors = gemm.split(block.bare) if self.narrow else block.bare
         self.scale = logit_map.detached().scale if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
         half = roles.square and logit_map.symmetric and not wanted.more
@@ -206,7 +212,7 @@ class Pass:
         apart = several or self.around or self.learned or self.wanted.top or self.learns_offset
         self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
-        self.keeps = keep and self.plan.pairs * (1 + slopes) <= KEPT
+        self.keeps = keep and self.plan.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
         for found in in_order(self._sums_of, self.plan.tiles, self.threads):
             for add, rows, more in found:
                 add(rows, more)
@@ -259,7 +265,7 @@ class Pass:
             summed: whether the values of a pair function are wanted.
             weighed: whether its weights are.
         """
-        left, right = self.products[0]
+        left, right = self.factors
         if tile.rows is not None:
             left = left[tile.rows]
         outer = gemm.outer if self.marks is None and len(self.products) == 1 else gemm.outer_in_short_chains

@@ -83,21 +83,35 @@ def test_an_engine_that_is_named_is_the_one_that_runs(engine: EngineName, monkey
         ContrastiveLoss(engine=engine)(A, B)
 
 
-@pytest.mark.parametrize(("measured", "expected"), [(frozenset(), "tiled"), ({(9, 0)}, "triton"), ({(8, 0)}, "tiled")])
-def test_auto_takes_kernels_only_on_cards_where_they_are_measured(
-    measured: frozenset[tuple[int, int]], expected: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("capability", "precision", "many", "version", "expected"),
+    [
+        ((9, 0), torch.bfloat16, 16, "2.11.0+cu130", "triton"),
+        ((8, 0), torch.bfloat16, 16, "2.11.0+cu130", "tiled"),
+        ((9, 0), torch.float32, 16, "2.11.0+cu130", "tiled"),
+        ((9, 0), torch.bfloat16, 17, "2.11.0+cu130", "tiled"),
+        ((9, 0), torch.bfloat16, 16, "2.9.1", "tiled"),
+    ],
+)
+def test_auto_takes_kernels_only_where_they_are_measured(
+    capability: tuple[int, int],
+    precision: torch.dtype,
+    many: int,
+    version: str,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With a block on a card of compute capability 9.0 that every kernel could do; more than sums no kernel does."""
+    """With a block of 16 pairs on a card, which every kernel could do; more than sums no kernel does."""
     monkeypatch.setattr(dispatch, "refusal", lambda block, logit_map: None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(dispatch, "MANY_PAIRS", many)
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     for engine in ("tiled", "triton"):
         monkeypatch.setattr(dispatch, f"{engine}_statistics", lambda *arguments, **options: [])
     with FakeTensorMode():
         rows = torch.empty(4, 3, device="cuda")
     roles = PairRoles(anchors=4, candidates=4, device=rows.device, positives=Pairing(((0, 4, 0),)))
-    block = Block(rows, rows, (rows, rows), roles, torch.ones(4), torch.float32)
-    if measured:
-        monkeypatch.setattr(dispatch, "MEASURED", measured)
+    block = Block(rows, rows, (rows, rows), roles, torch.ones(4), precision)
     logit_map = ScaleMap(torch.tensor(10.0))
     assert row_statistics("auto", block, logit_map)[1] == expected
     for more in ({"wanted": Wanted(top=1)}, {"wanted": Wanted(pair_function=Softplus())}, {"terms": [Hardness(2)]}):
