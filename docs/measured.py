@@ -225,7 +225,8 @@ LARGE = "batches of 1,024"
 def _of_speed(kind: str, arguments: str) -> list[str]:
     """``SETTING [LOSS …]``: one of the tables of the speed suite; ``speed`` may be of some losses alone."""
     setting, *losses = arguments.split()
-    return _table(guide_tables.TABLES[kind](guide_tables.results_of(RESULTS / "speed" / "small", setting), *losses))
+    profile = "paper" if setting.startswith("cuda") else "small"
+    return _table(guide_tables.TABLES[kind](guide_tables.results_of(RESULTS / "speed" / profile, setting), *losses))
 
 
 def _figures(of: Mapping[str, float], *names: str) -> list[str]:

@@ -106,3 +106,43 @@ def test_processes_give_the_same_digits_while_others_are_busy(asked: str) -> Non
 if __name__ == "__main__":
     torch.set_num_threads(2)
     print(product_route(), loss_and_gradient())
+
+
+@pytest.mark.parametrize("dimension", [3, 128, 768])
+def test_split_rows_have_the_product_of_float32_rows(dimension: int) -> None:
+    rows = tuple(torch.nn.functional.normalize(matrix(count, dimension)) for count in (70, 50))
+    first, second = gemm.split(rows)
+    assert first.dtype == second.dtype == torch.bfloat16
+    found, exact = first.double() @ second.double().t(), rows[0].double() @ rows[1].double().t()
+    assert (found - exact).abs().max() < 2**-16
+    assert (rows[0].bfloat16().double() @ rows[1].bfloat16().double().t() - exact).abs().max() > 2**-14
+
+
+@pytest.mark.parametrize("strategy", ["fixed:temperature=0.05", "dystress", "learnable", "amcl:dimension=64"])
+@pytest.mark.parametrize("layout", ["two-view", "cross-view", "labels"])
+def test_bfloat16_products_change_gradients_by_less_than_bfloat16_does(
+    strategy: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a CUDA device, whose products of bfloat16 factors a CPU can make in float32."""
+    taken: list[torch.dtype] = []
+
+    def widened(a: Tensor, b: Tensor) -> Tensor:
+        taken.append(a.dtype)
+        return a.float() @ b.to(a.dtype).float()
+
+    a, b = matrix(300, 64).bfloat16().requires_grad_(), (matrix(300, 64) + matrix(64, 300).t()).bfloat16().requires_grad_()
+    inputs = {"labels": torch.arange(300) % 100} if layout == "labels" else {}
+    found = []
+    for narrow in (False, True):
+        torch.manual_seed(0)
+        loss_fn = ContrastiveLoss(strategy, layout=layout, engine="tiled")
+        if narrow:
+            monkeypatch.setattr(gemm, "narrow", lambda anchors, precision: precision is torch.bfloat16)
+            monkeypatch.setattr(gemm, "_product", widened)
+        loss = loss_fn(a, b, **inputs)
+        found.append((loss, torch.autograd.grad(loss, [a, b, *loss_fn.parameters()])))
+    (exact, gradients), (loss, others) = found
+    assert torch.bfloat16 in taken
+    assert loss.item() == pytest.approx(exact.item(), abs=2e-5 * max(1, exact.item()))
+    for ours, theirs in zip(others, gradients, strict=True):
+        assert (ours.float() - theirs.float()).norm() < 4e-3 * theirs.float().norm()

@@ -76,7 +76,7 @@ class Step:
     """
 
     def __init__(self, function: LossFunction, view_a: Tensor, view_b: Tensor) -> None:
-        self.function = function
+        self.function = function.to(view_a.device) if isinstance(function, nn.Module) else function
         self.value = torch.zeros(())
         self._views = view_a, view_b
 
