@@ -1,5 +1,7 @@
 """Gathering over torch.distributed with the exact gradient; without a process group every function is the identity.
 
+The processes are those of the default group, or of the group that `within` sets.
+
 Convention of the loss: local rows × global columns, and each rank returns the mean over its own rows. A gathered tensor
 therefore receives gradient from every rank's loss; the backward pass sums it over ranks. After DDP has averaged the
 gradients over ranks, loss and gradients equal those of one process (a raw ``x.grad`` is world times its slice).
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +19,68 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tempplug.errors import ProcessError, ShapeError
+from tempplug.errors import ConfigError, ProcessError, ShapeError
 from tempplug.transforms import shared
 
 # What a process announces in place of its number of rows when it cannot go on.
 REFUSED = -1
+# So many numbers of a batch tell it from another.
+MARKING = 1 << 14
+
+
+class Processes:
+    """The processes that contrast their rows with each other.
+
+    Args:
+        group: a ``torch.distributed.ProcessGroup``, or a one-dimensional ``DeviceMesh``, such as ``mesh["dp"]``.
+        gather: whether they gather at all.
+
+    Raises:
+        ConfigError: it is neither, or nothing is gathered.
+    """
+
+    def __init__(self, group: Any, gather: bool) -> None:
+        if not gather:
+            raise ConfigError("group= names the processes of gather=True, and gather is False.")
+        if dist.is_available() and isinstance(group, dist.ProcessGroup):
+            self.group = group
+        elif getattr(group, "ndim", None) == 1 and hasattr(group, "get_group"):
+            self.group = group.get_group()
+        else:
+            raise ConfigError(
+                f"group={group!r} must be a torch.distributed.ProcessGroup or one dimension of a DeviceMesh, such as mesh['dp']."
+            )
+
+    def __deepcopy__(self, memo: Any) -> Processes:
+        """Returns itself: copies of a loss have the same processes."""
+        return self
+
+    def __reduce__(self) -> Any:
+        """Raises, as a group exists in this run alone."""
+        raise ConfigError("a loss with group= cannot be pickled: its processes exist in this run alone. Save its state_dict().")
+
+
+_processes: ContextVar[Processes | None] = ContextVar("processes", default=None)
+
+
+@contextmanager
+def within(processes: Processes | None) -> Iterator[None]:
+    """Makes all functions of this module use these processes during the block; None means the default group."""
+    token = _processes.set(processes)
+    try:
+        yield
+    finally:
+        _processes.reset(token)
+
+
+def chosen_processes() -> Processes | None:
+    """Returns the processes that `within` has set; None means the default group."""
+    return _processes.get()
+
+
+def _group() -> Any:
+    processes = _processes.get()
+    return None if processes is None else processes.group
 
 
 @dataclass(slots=True)
@@ -29,7 +89,8 @@ class Rows:
 
     Attributes:
         sizes: rows of each rank.
-        rank: this process.
+        rank: this process, counted within the group.
+        group: of the ranks; None means the default group.
         offset: global position of this rank's first row.
         total: rows of all ranks together.
         world: number of ranks.
@@ -37,6 +98,7 @@ class Rows:
 
     sizes: tuple[int, ...]
     rank: int
+    group: Any = None
     offset: int = field(init=False)
     total: int = field(init=False)
     world: int = field(init=False)
@@ -53,23 +115,31 @@ def rows_of_one(size: int) -> Rows:
 
 def active() -> bool:
     """Returns whether there is a process group of more than one process."""
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size(_group()) > 1
 
 
-def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
+def mark_of(rows: Tensor) -> int:
+    """Returns a number that rows which differ nearly never share; 0 for rows that cannot be told apart."""
+    numbers = rows.detach().flatten()[:MARKING].double()
+    mark = (numbers * torch.arange(1, len(numbers) + 1, device=rows.device)).sum()
+    return int(mark.view(torch.int64)) if mark.isfinite() else 0
+
+
+def share_rows(local: int, device: torch.device, gather: bool, mark: int = 0) -> Rows:
     """Returns how many rows every rank holds; one rank without gathering.
 
     Args:
         local: rows of this process.
         device: a device that the process group can communicate from.
         gather: whether the caller wants global columns.
+        mark: `mark_of` the rows if they are to differ from those of other processes; 0 if they need not.
 
     Raises:
-        ProcessError: another process refused its inputs, see `refused_together`.
+        ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows.
     """
     if not gather or not active():
         return rows_of_one(local)
-    sizes = _announce(local, device)
+    sizes, marks = _announce(local, device, mark)
     refused = [str(rank) for rank, size in enumerate(sizes) if size == REFUSED]
     if refused:
         raise ProcessError(
@@ -77,7 +147,15 @@ def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
             "its own error says why. Where it had no rows left: use drop_last=True, or a sampler that gives every process "
             "equally many batches."
         )
-    return Rows(tuple(sizes), dist.get_rank())
+    equal = [rank for rank, each in enumerate(marks) if each and marks.count(each) > 1]
+    if equal:
+        raise ProcessError(
+            f"gather=True: processes {', '.join(map(str, equal))} of {len(sizes)} hold the same rows, which would count as "
+            "negatives of themselves. With tensor, sequence or context parallelism pass group=, the processes that hold "
+            "different data, such as mesh['dp'] of a DeviceMesh. With data parallelism give each process batches of its own, "
+            "as by a DistributedSampler, or seeds of its own where data are random."
+        )
+    return Rows(tuple(sizes), dist.get_rank(_group()), _group())
 
 
 @contextmanager
@@ -96,12 +174,13 @@ def refused_together(device: torch.device, gather: bool) -> Iterator[None]:
         raise
 
 
-def _announce(rows: int, device: torch.device) -> list[int]:
-    """Returns what every process announces."""
-    mine = torch.tensor([rows], device=device)
-    announced = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(announced, mine)
-    return [int(each) for each in announced]
+def _announce(rows: int, device: torch.device, mark: int = 0) -> tuple[list[int], list[int]]:
+    """Returns the number of rows and the mark that every process announces."""
+    mine = torch.tensor([rows, mark], device=device)
+    announced = [torch.empty_like(mine) for _ in range(dist.get_world_size(_group()))]
+    dist.all_gather(announced, mine, _group())
+    sizes, marks = torch.stack(announced).T.tolist()
+    return sizes, marks
 
 
 def _all_gather(local: Tensor, rows: Rows) -> Tensor:
@@ -110,7 +189,7 @@ def _all_gather(local: Tensor, rows: Rows) -> Tensor:
     padded = local.new_zeros((longest, *local.shape[1:]))
     padded[: local.shape[0]] = local
     parts = [torch.empty_like(padded) for _ in rows.sizes]
-    dist.all_gather(parts, padded)
+    dist.all_gather(parts, padded, rows.group)
     return torch.cat([part[:size] for part, size in zip(parts, rows.sizes, strict=True)])
 
 
@@ -124,7 +203,7 @@ class _Gather(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         rows: Rows = ctx.rows
         total = gradients[0].contiguous()
-        dist.all_reduce(total)
+        dist.all_reduce(total, group=rows.group)
         return total[rows.offset : rows.offset + rows.sizes[rows.rank]], None
 
 
@@ -153,7 +232,7 @@ def total(value: Tensor, rows: Rows) -> Tensor:
     if rows.world == 1:
         return value
     summed = value.detach().clone()
-    dist.all_reduce(summed)
+    dist.all_reduce(summed, group=rows.group)
     return summed
 
 
@@ -162,5 +241,5 @@ def largest(value: Tensor, rows: Rows) -> Tensor:
     if rows.world == 1:
         return value
     found = value.detach().clone()
-    dist.all_reduce(found, dist.ReduceOp.MAX)
+    dist.all_reduce(found, dist.ReduceOp.MAX, rows.group)
     return found

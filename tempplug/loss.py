@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
 from tempplug.dense_logits import dense_logits
+from tempplug.distributed import Processes, chosen_processes, within
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.head import Head
@@ -55,7 +56,9 @@ class ContrastiveLoss(nn.Module):
             `tempplug.negatives` lists them.
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
-        gather: candidates of all processes of the default group; without a process group it changes nothing.
+        gather: candidates of all processes; without a process group it changes nothing.
+        group: the processes of ``gather``: a ``ProcessGroup`` or one dimension of a ``DeviceMesh``, such as ``mesh["dp"]``; None
+            means all. Processes of tensor, sequence or context parallelism hold the same rows and must not be among them.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
 
     The first four also take spec strings such as ``"macl:base_temperature=0.05"``; type checkers know only names.
@@ -83,6 +86,7 @@ class ContrastiveLoss(nn.Module):
         symmetric: bool = False,
         reduction: Reduction = "mean",
         gather: bool = False,
+        group: Any = None,
         engine: EngineName = "auto",
         **unknown: Never,
     ) -> None:
@@ -104,18 +108,11 @@ class ContrastiveLoss(nn.Module):
         if not isinstance(gather, bool):
             raise ConfigError(f"gather={gather!r} must be True or False.")
         for term in self.terms:
-            if not set(term.blocks) <= set(self.layout.blocks):
-                raise ConfigError(
-                    f"{term.where('blocks', '/'.join(term.blocks))} must be among those of layout '{self.layout.name}': "
-                    f"{', '.join(self.layout.blocks) or 'none'}."
-                )
-            if term.reads_rows and self.objective.pair_function is not None:
-                raise ConfigError(
-                    f"negative term '{term.name}' works on log-sum-exps, which objective '{self.objective.name}' has not."
-                )
+            term.check_with(self.layout, self.objective)
         if gather and self.layout.refuse_gather():
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
+        self.group = None if group is None else Processes(group, gather)
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
@@ -341,6 +338,9 @@ class ContrastiveLoss(nn.Module):
         if device != "meta" and torch.is_autocast_enabled(device):
             # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
             with torch.autocast(device, enabled=False):
+                return self._loss(view_a, view_b, given, of_head)
+        if self.group is not None and self.group is not chosen_processes():
+            with within(self.group):
                 return self._loss(view_a, view_b, given, of_head)
         if transformed() or dispatching():
             return self._inside(heads, given, of_head)

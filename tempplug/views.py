@@ -35,6 +35,8 @@ _PLAIN = (Tensor, nn.Parameter)
 # Arguments whose checks ask for nothing but type and shape, given that integers are int64.
 _BY_SHAPE = frozenset({"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask"})
 _MOST_KINDS = 256
+# Beside the kinds: that rows of the processes were seen to differ.
+_MARKED = "marked"
 
 
 def split_heads(
@@ -70,15 +72,18 @@ def views_of_embeddings(
         ShapeError: shapes do not fit each other.
         ConfigError: neither layout nor strategy reads an argument that was given.
         NonFiniteError: embeddings hold NaN or infinite values (on CPU).
+        ProcessError: with ``gather``, another process refused its rows, or holds the same in the first call.
     """
     if not loss_fn.gather:
         return _own_views(loss_fn, view_a, view_b, given)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
     with distributed.refused_together(device, True):
         views, without = _own_views(loss_fn, view_a, view_b, given)
+        mark = 0 if _MARKED in loss_fn._checked or not distributed.active() else distributed.mark_of(view_a)
     # Nothing that this process alone could refuse comes after this line.
-    views.rows = rows = distributed.share_rows(views.size, device, True)
+    views.rows = rows = distributed.share_rows(views.size, device, True, mark)
     if rows.world > 1:
+        loss_fn._checked.add(_MARKED)
         if views.hard_negatives is not None:
             own = distributed.share_rows(views.hard_negatives.shape[0], device, True)
             views.hard_negatives = distributed.gather(views.hard_negatives, own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,10 @@ from tempplug.errors import ConfigError
 from tempplug.options import Configured
 from tempplug.roles import PairRoles
 from tempplug.transforms import transformed
+
+if TYPE_CHECKING:
+    from tempplug.layouts.base import PairLayout
+    from tempplug.objectives.base import Objective
 
 Rows = slice | Tensor
 
@@ -181,6 +185,16 @@ class NegativeTerm(Configured, nn.Module):
         self.configure(**options)
         written = getattr(self, "blocks", None)
         self.blocks = read_blocks(self.where("blocks", written), written) if isinstance(written, str) else ()
+
+    def check_with(self, layout: PairLayout, objective: Objective) -> None:
+        """Raises `ConfigError` if the term has no meaning with this layout or this objective."""
+        if not set(self.blocks) <= set(layout.blocks):
+            raise ConfigError(
+                f"{self.where('blocks', '/'.join(self.blocks))} must be among those of layout '{layout.name}': "
+                f"{', '.join(layout.blocks) or 'none'}."
+            )
+        if self.reads_rows and objective.pair_function is not None:
+            raise ConfigError(f"negative term '{self.name}' works on log-sum-exps, which objective '{objective.name}' has not.")
 
     def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of the pairs of a block, None for no term; called once a block, does O(N) work.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 
 from tempplug import ContrastiveLoss
+from tempplug.errors import ConfigError, ProcessError
 
 pytestmark = pytest.mark.slow
 
@@ -80,13 +84,13 @@ def given_of_rows(everything: dict[str, Tensor], rows: slice, case: str) -> dict
     return parts
 
 
-def step(case: str, rows: slice, total: int, gather: bool) -> tuple[Tensor, nn.Module, ContrastiveLoss]:
+def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) -> tuple[Tensor, nn.Module, ContrastiveLoss]:
     """One forward and backward of an encoder on some rows; the gradients of both are left on their parameters."""
     layout, strategy, objective, options = CASES[case]
     everything = data(total)
     torch.manual_seed(0)
     encoder = nn.Linear(DIMENSION, DIMENSION, dtype=torch.float64)
-    loss_fn = ContrastiveLoss(strategy, objective, layout, gather=gather, **options).double()
+    loss_fn = ContrastiveLoss(strategy, objective, layout, gather=gather, group=group, **options).double()
     views = [encoder(everything[name][rows]) for name in (("a",) if case == "labels-one-view" else ("a", "b"))]
     given: dict[str, Any] = {}
     if case.startswith("labels") and case not in OF_ROWS:
@@ -140,6 +144,54 @@ def test_processes_together_equal_one(sizes: tuple[int, ...], tmp_path: Path) ->
         assert len(single) == len(results[case])
         for ours, expected in zip(results[case], single, strict=True):
             assert torch.allclose(ours, expected, rtol=1e-11, atol=1e-13), case
+
+
+def in_a_mesh(rank: int, folder: str) -> None:
+    """Two halves of a batch on four processes, of which two each hold the same rows, as under tensor parallelism."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=4)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))["dp"]
+    half = slice(4 * (rank // 2), 4 * (rank // 2) + 4)
+    results = {}
+    for case in ("macl", "sogclr", "own"):
+        for group in (mesh, mesh.get_group()):
+            averaged = outcome(*step(case, half, 8, gather=True, group=group))
+            for value in averaged:
+                dist.all_reduce(value)
+                value /= 4
+            results[case, group is mesh] = averaged
+    with pytest.raises(ProcessError, match=r"processes 0, 1, 2, 3 of 4 hold the same rows.*pass group=.*DistributedSampler"):
+        step("macl", half, 8, gather=True)
+    loss_fn = ContrastiveLoss(gather=True, group=mesh)
+    assert copy.deepcopy(loss_fn).group is loss_fn.group
+    with pytest.raises(ConfigError, match=r"a loss with group= cannot be pickled.*Save its state_dict\(\)"):
+        pickle.dumps(loss_fn)
+    if rank == 0:
+        torch.save(results, Path(folder) / "results.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_a_group_contrasts_its_processes_alone_and_replicated_rows_are_refused(tmp_path: Path) -> None:
+    mp.spawn(in_a_mesh, (str(tmp_path),), nprocs=4)
+    for (case, _), averaged in torch.load(tmp_path / "results.pt").items():
+        for ours, expected in zip(averaged, outcome(*step(case, slice(None), 8, gather=False)), strict=True):
+            assert torch.allclose(ours, expected, rtol=1e-11, atol=1e-13), case
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"group": "dp", "gather": True},
+            r"group='dp' must be a torch.distributed.ProcessGroup or one dimension of",
+        ),
+        ({"group": object()}, r"group= names the processes of gather=True, and gather is False\."),
+    ],
+)
+def test_other_groups_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ContrastiveLoss(**options)
 
 
 def test_without_gathering_the_loss_is_another_and_without_a_process_group_it_is_the_same() -> None:

@@ -69,6 +69,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             margins then are. Strategies and terms that are defined for cosines refuse it, as do directions within a column,
             ``gather_across_devices``, and hardness other than that of all negatives.
         gather_across_devices: whether to use the candidates of all processes.
+        group: the processes of ``gather_across_devices``, as of `tempplug.ContrastiveLoss`.
         directions: as in the library: ``query_to_doc`` and any of ``query_to_query``, ``doc_to_query`` and ``doc_to_doc``.
         partition_mode: as in the library: ``joint``, or ``per_direction`` for the mean of separate softmaxes.
         hardness_mode: as in the library; short for a term ``hardness``.
@@ -97,6 +98,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         scale: float | None = None,
         similarity_fct: Callable[[Tensor, Tensor], Tensor] = cos_sim,
         gather_across_devices: bool = False,
+        group: Any = None,
         directions: tuple[Directions, ...] = ("query_to_doc",),
         partition_mode: Literal["joint", "per_direction"] = "joint",
         hardness_mode: Literal["in_batch_negatives", "hard_negatives", "all_negatives"] | None = None,
@@ -139,7 +141,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         )
         layout = CrossView(directions=blocks, softmax=_SOFTMAX[partition_mode])
         self.contrastive_loss = tempplug.ContrastiveLoss(
-            chosen, objective, layout, negatives=terms, gather=gather_across_devices, engine=engine
+            chosen, objective, layout, negatives=terms, gather=gather_across_devices, group=group, engine=engine
         )
         takes = self.contrastive_loss.takes
         _refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")

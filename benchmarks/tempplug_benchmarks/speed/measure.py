@@ -88,7 +88,7 @@ class Step:
         # Even a disabled autocast region costs a few microseconds.
         with torch.autocast(view_a.device.type, dtype=view_a.dtype) if half else nullcontext():
             loss = self.function(view_a, view_b)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         self.value = loss.detach()
 
     def gradient(self) -> Tensor:
