@@ -48,7 +48,7 @@ class Processes:
             self.group = group.get_group()
         else:
             raise ConfigError(
-                f"group={group!r} must be a torch.distributed.ProcessGroup or one dimension of a DeviceMesh, such as mesh['dp']."
+                f"group={group!r} must be a torch.distributed.ProcessGroup or one dimension of a DeviceMesh, e.g. mesh['dp']."
             )
 
     def __deepcopy__(self, memo: Any) -> Processes:

@@ -57,7 +57,7 @@ class ContrastiveLoss(nn.Module):
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
         gather: candidates of all processes; without a process group it changes nothing.
-        group: the processes of ``gather``: a ``ProcessGroup`` or one dimension of a ``DeviceMesh``, such as ``mesh["dp"]``; None
+        group: the processes of ``gather``: a ``ProcessGroup`` or one dimension of a ``DeviceMesh``, e.g. ``mesh["dp"]``; None
             means all. Processes of tensor, sequence or context parallelism hold the same rows and must not be among them.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
 
