@@ -134,7 +134,12 @@ def test_record_of_two_heads_and_of_large_batches_looks_at_some_anchors() -> Non
 def test_layout_gather_and_engine_are_read_in_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where one process alone computes a loss that was made for all."""
     asked: list[bool] = []
-    monkeypatch.setattr(distributed, "share_rows", lambda size, device, gather: asked.append(gather) or Rows((size,), 0))
+
+    def share_rows(size: int, device: torch.device, gather: bool, mark: int) -> Rows:
+        asked.append(gather)
+        return Rows((size,), 0)
+
+    monkeypatch.setattr(distributed, "share_rows", share_rows)
     a, b = (each.clone().requires_grad_() for each in torch.randn(2, 4, 3, dtype=torch.float64))
     loss_fn = ContrastiveLoss(gather=True, layout="cross-view")
     loss_fn(a, b)
