@@ -45,7 +45,7 @@ class SequenceRecipe(Recipe):
         tuple[str, ...],
         Words(RANKINGS, 1, help="full: among all items; sampled: among 100 by popularity, as DCRec; the first one chooses"),
     ] = ("full",)
-    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time")] = ("user", "item", "time")
+    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time; or as RecBole")] = ("user", "item", "time")
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
@@ -72,5 +72,5 @@ METHOD = MethodInfo(
     target="tempplug_adapters.recommendation.method:SequenceMethod",
     recipes={"dcrec": SequenceRecipe()},
     datasets=f"{', '.join(DATASETS)} of the data folder; a folder NAME with NAME.train.inter and NAME.test.inter, as DCRec has "
-    "them; or a table of user, item and time (.csv, .csv.gz, .parquet)",
+    "them; or a table of user, item and time (.csv, .tsv, also .gz; .parquet; .inter of RecBole, or its folder)",
 )
