@@ -148,7 +148,7 @@ def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, caps
         (["--neighbours", "41"], "neighbours=41 must be from 1 to 40"),
         (["--test-images", "9"], "test_images=9 must be at least 10, one a class."),
         (["--optimizer", "adamw"], "momentum=0 would be β₁ of optimizer 'adamw': set momentum, too, usually to 0.9"),
-        ([], "normal_class is not given: name the class that is normal"),
+        ([], "normal_class is not given: name the class of '.*' that is normal"),
     ],
 )
 def test_faults_end_with_one_line(

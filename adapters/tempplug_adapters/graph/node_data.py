@@ -178,7 +178,8 @@ def check_graph(graph: Data, name: str) -> None:
         raise DataError(f"{name}: node features must be finite, but hold NaN or infinite values.")
     edges = graph.edge_index
     if edges is None or edges.dim() != 2 or edges.shape[0] != 2 or edges.is_floating_point():
-        raise DataError(f"{name}: the graph must have edge_index [2, edges], integers; [2, 0] where it has no edges.")
+        dense = " torch_geometric.utils.dense_to_sparse makes it from adj." if edges is None and "adj" in graph else ""
+        raise DataError(f"{name}: the graph must have edge_index [2, edges], integers; [2, 0] where it has no edges.{dense}")
     lowest, highest = (int(edges.min()), int(edges.max())) if edges.numel() else (0, 0)
     if lowest < 0 or highest >= nodes:
         wrong = lowest if lowest < 0 else highest

@@ -81,6 +81,13 @@ def _of_names(head: list[list[str]]) -> bool:
     return _of_words(head) or (bool(head) and _has_header(head[0]) and bool(_ID.fullmatch(head[0][0])))
 
 
+def _rows(path: Path) -> Rows:
+    """Returns the rows of features or labels, without an index of pandas beside names of nodes."""
+    rows = read_rows(path)
+    indexed = len(rows[0][1]) > 2 and not rows[0][1][0] and rows[0][1][1] and _ID.fullmatch(rows[0][1][1])
+    return [(line, fields[1:]) for line, fields in rows] if indexed else rows
+
+
 def _named(rows: Rows) -> bool:
     """Returns whether the first column has names of nodes."""
     return bool(_ID.fullmatch(rows[0][1][0])) or _number(rows[-1][1][0]) is None
@@ -90,7 +97,7 @@ def _features(path: Path) -> tuple[dict[str, int], Tensor]:
     """Returns the row of each name, if the file has names, and the features [N, F]."""
     if not _of_names(_head(path)):
         return {}, read_matrix(path)
-    rows: Rows = read_rows(path)
+    rows = _rows(path)
     named = _named(rows)
     header = rows[0][1] if _has_header(rows[0][1][named:]) else None
     rows = rows if header is None else rows[1:]
@@ -155,7 +162,9 @@ def _named_edges(
     for (line, fields), found in zip(rows, ends, strict=True):
         if None in found:
             name = quoted(fields[source if found[0] is None else target])
-            remedy = "add its features, or leave the edge out" if named else "give the features a first column id with these names"
+            remedy = (
+                "add its features, or leave the edge out" if named else "give the features a first column id with these names"
+            )
             raise DataError(f"{path}, line {line}: node {name} has no row in {features}: {remedy}.")
     index = torch.tensor(ends, dtype=torch.int64).reshape(-1, 2).T.contiguous()
     if weight is None or weight >= width:
@@ -171,7 +180,7 @@ def _labels(path: Path, features: Path, nodes: dict[str, int]) -> Tensor:
         if len(y) != len(nodes):
             raise DataError(f"{path} has labels of {len(y)} nodes, but {features} features of {len(nodes)}.")
         return y
-    rows: Rows = read_rows(path)
+    rows = _rows(path)
     named = len(rows[0][1]) > 1 and _named(rows)
     header = bool(_ID.fullmatch(rows[0][1][0])) or (rows[0][1][0] not in nodes if named else len(rows) == len(nodes) + 1)
     rows = rows[header:]

@@ -55,7 +55,9 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
         files = [path / f"{path.resolve().name}.{split}.inter" for split in ("train", "test")]
         return _dcrec_sequences({str(file): read_text(file) for file in files})
     if dataset not in DATASETS:
-        wanted = f"wanted {', '.join(DATASETS)}, a folder NAME with NAME.inter or NAME.train.inter and NAME.test.inter, or a table"
+        wanted = (
+            f"wanted {', '.join(DATASETS)}, a folder NAME with NAME.inter or NAME.train.inter and NAME.test.inter, or a table"
+        )
         raise DataError(f"no data set {quoted(dataset)}.{nearest(dataset, DATASETS)} {wanted} ({', '.join(_TABLES)}).")
     if data_dir is None:
         raise DataError(f"data set '{dataset}' is read from a folder: name it with --data-dir or TEMPPLUG_DATA.")
@@ -132,7 +134,9 @@ def read_log(path: Path, columns: Sequence[str]) -> Sequences:
         of_item.append(items.setdefault(item, len(items) + 1))
         seconds, is_date = _time(place, columns[2], time)
         if dated not in (None, is_date):
-            raise DataError(f"{place}: column {quoted(columns[2])} is {quoted(str(time))}, but has numbers and dates: use one kind.")
+            raise DataError(
+                f"{place}: column {quoted(columns[2])} is {quoted(str(time))}, but has numbers and dates: use one kind."
+            )
         dated = is_date
         times.append(seconds)
     if not of_user:

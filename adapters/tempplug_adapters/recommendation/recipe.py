@@ -45,7 +45,11 @@ class SequenceRecipe(Recipe):
         tuple[str, ...],
         Words(RANKINGS, 1, help="full: among all items; sampled: among 100 by popularity, as DCRec; the first one chooses"),
     ] = ("full",)
-    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time; or as RecBole")] = ("user", "item", "time")
+    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time; or as RecBole")] = (
+        "user",
+        "item",
+        "time",
+    )
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {

@@ -167,12 +167,16 @@ class VisionMethod(Method[Any, VisionImages]):
         create_augmentation(recipe.augmentation, recipe.image_size)  # reports a misspelled name before images are read
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
         if self.design.labelled and data.train.labels is None:
-            raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR.")
+            raise DataError(
+                f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR, or put the images "
+                "in a folder for each class, in a folder train."
+            )
         return data
 
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
-        tested = "" if data.test is None else f", {len(data.test)} to be measured with"
+        bare = " without classes" if data.train.labels is None else ""
+        tested = bare if data.test is None else f"{bare}, {len(data.test)} to be measured with"
         return f"{len(data)} images{tested}"
 
     def known(self, recipe: Any, data: VisionImages) -> dict[str, Any]:
