@@ -17,10 +17,12 @@ from torch_geometric.utils import dropout_edge, mask_feature
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.own_modules import create_module, find
+from tempplug_adapters.storage.files import one_line
 
 Augmentation = Callable[[Any], Any]
 """From a ``Data`` to a ``Data``, or from a ``Batch`` to one where its argument is annotated so."""
 
+_CONTRACT = "forward(x [N, F], edge_index [2, E]) or forward(data) to [N, W], or to [graphs, W] for whole graphs"
 _OPTIONAL = ("edge_weight", "edge_attr", "batch")
 
 
@@ -75,16 +77,27 @@ class UserEncoder(nn.Module):
         if not isinstance(found, Tensor) or found.ndim != 2:
             shape = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
             raise ShapeError(
-                f"encoder {type(self.module).__name__} must return a matrix of representations, not {shape}: forward(x [N, F], "
-                "edge_index [2, E]) or forward(data) to [N, W], or [graphs, W] for whole graphs."
+                f"encoder {type(self.module).__name__} must return a matrix of representations, not {shape}: {_CONTRACT}."
             )
         return found
 
     @torch.no_grad()
     def probe(self, graphs: Data) -> Tensor:
-        """Returns the output in evaluation mode; lazy layers get their sizes by this call."""
-        with evaluating(self):
-            found: Tensor = self(graphs)
+        """Returns the output in evaluation mode; lazy layers get their sizes by this call.
+
+        Raises:
+            ConfigError: the module cannot run.
+            ShapeError: as of a call.
+        """
+        try:
+            with evaluating(self):
+                found: Tensor = self(graphs)
+        except ShapeError:
+            raise
+        except Exception as error:  # the user's own code can raise anything
+            raise ConfigError(
+                f"encoder {type(self.module).__name__} cannot run ({one_line(error)}); wanted is {_CONTRACT}."
+            ) from error
         return found
 
     def warn_of_unused(self, graph: Data) -> None:

@@ -101,7 +101,7 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
                 f"normal_class is not given: name the class of '{train.name}' that is normal, by its name or its number, or give a "
                 "folder of normal images without classes."
             )
-        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir)
+        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir, recipe.image_size)
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
         return Anomalies(one_class(train, None if normal is None else read("test"), normal or "", **numbers), backbone)
 

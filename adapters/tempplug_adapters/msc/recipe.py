@@ -38,9 +38,10 @@ class MSCRecipe(Recipe):
     normal_class: Annotated[
         str | None, Text(optional=True, help="name or number; images of others are anomalies; none: images without classes")
     ] = None
-    backbone: Annotated[str, Text(help=f"{MOBILENET}, a folder or hub name of transformers, timm:NAME or torchvision:NAME")] = (
-        "microsoft/resnet-152"
-    )
+    backbone: Annotated[
+        str,
+        Text(help=f"{MOBILENET}, a folder or hub name of transformers, timm:NAME, torchvision:NAME or MODULE:NAME[:key=value]"),
+    ] = "microsoft/resnet-152"
     weights: Annotated[str | None, Text(optional=True, help=f"of {MOBILENET}; none: {MOBILENET_FILE} of --data-dir")] = None
     image_size: Annotated[int, integer("pixels of each side")] = 224
     frozen_blocks: Annotated[int | None, integer_or_none("first blocks not trained; none: the paper's", 0)] = None
