@@ -40,8 +40,8 @@ def find(word: str, option: str) -> Any:
     name, _, options = rest.partition(":")
     if not module or not name:
         raise ConfigError(
-            f"{option}='{word}' must be MODULE:NAME or MODULE:NAME:key=value,key=value, such as torch_geometric.nn:GAT:heads=4 or "
-            "my_module:MyEncoder."
+            f"{option}='{word}' must be MODULE:NAME or MODULE:NAME:key=value,key=value, such as "
+            "torch_geometric.nn:GAT:heads=4 or my_module:MyEncoder."
         )
     here = str(Path.cwd())
     sys.path.insert(0, here)
@@ -92,8 +92,8 @@ def create_module(
         options[required[0]] = known[first]
     if missing := [name for name in required if name not in options]:
         raise ConfigError(
-            f"{option} {called} needs {', '.join(missing)}: give them as MODULE:NAME:{missing[0]}=VALUE, or name a function that "
-            f"makes it. Known are {', '.join([*known, *(needed or {})]) or 'none'}."
+            f"{option} {called} needs {', '.join(missing)}: give them as MODULE:NAME:{missing[0]}=VALUE, or name a function "
+            f"that makes it. Known are {', '.join([*known, *(needed or {})]) or 'none'}."
         )
     try:
         made = own(**options)

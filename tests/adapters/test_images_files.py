@@ -257,5 +257,5 @@ def test_images_without_classes_train(tmp_path: Path, files: tuple[str, ...], fo
 def test_a_training_set_that_is_missing_is_not_made_of_the_test_set(tmp_path: Path, files: tuple[str, ...]) -> None:
     for name in files:
         write_image(tmp_path / name, 1)
-    with pytest.raises(DataError, match="must hold a folder train .* each class, or images alone, to train without classes"):
+    with pytest.raises(DataError, match=r"must hold a folder train .* each class, or images alone, to train without classes"):
         list_split(tmp_path, "train", "toy")

@@ -295,7 +295,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "pandas: fewer labels without names": (
         tables(to_csv(EDGES), to_csv(FEATURES), to_csv(CLASSES["class"][:2], index=False)),
-        r"y\.csv has labels of \d nodes, but .* features of 4: put the name or number of the node in a first column id",
+        r"y\.csv has labels of \d nodes, but .* features of 4: give a row for each, or put the name or number of the node in",
     ),
     "networkx: attributes that are no weight": (
         tables(to_csv(EDGES.assign(since=1), index=False), to_csv(FEATURES)),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -16,13 +17,14 @@ from tempplug.errors import ConfigError, DataError, quoted
 from tempplug_adapters.data_files.matrices import read_matrix
 from tempplug_adapters.data_files.tables import read_rows
 
-_ID = re.compile(r"|index|name|node(_?id)?|id|\w+_id", re.IGNORECASE)
+_NAMES = re.compile(r"|index|name|node(_?id)?|id|\w+_id", re.IGNORECASE)
 """Headers of a first column with the names of nodes; pandas writes an index without a header."""
 _ENDS = (("source", "src", "from", "u"), ("target", "dst", "to", "v"), ("weight", "edge_weight"))
-_INDEX = ("", "index", "id")
-"""Headers of a column of edges that numbers them."""
+_NUMBERING = ("", "index", "id")
+"""Headers of a column that numbers edges."""
 _WORDS = {"true": 1.0, "false": 0.0, "": math.nan}
-Rows = Sequence[tuple[int, Sequence[str]]]
+Row = tuple[int, Sequence[str]]
+"""Number of a line, and its fields."""
 
 
 def read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data:
@@ -35,8 +37,8 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data
         edges: [E, 2] source and target, nodes counted from 0 or by name; [E, 3] with a weight; or [2, E]. A header may name the
             columns in another order: ``source``, ``target``, ``weight``.
         features: [N, F] numbers, or true and false.
-        labels: [N, 1] a class a node, a number or a word; or [N, C] 0 and 1. -1 or nothing where a label is missing. With names,
-            in any order, and some nodes may be missing.
+        labels: [N, 1] a class a node, a number or a word; or [N, C] 0 and 1. -1 or nothing where a label is missing. By name in
+            any order, and nodes may be missing.
 
     Raises:
         ConfigError: there are no features.
@@ -55,7 +57,7 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data
     return graph
 
 
-def _head(path: Path) -> list[list[str]]:
+def _head(path: Path) -> list[Sequence[str]]:
     """Returns the fields of the first two lines of a text, none of other files."""
     return [] if path.suffix in (".npy", ".pt") else [fields for _, fields in read_rows(path, 2)]
 
@@ -71,134 +73,118 @@ def _has_header(fields: Sequence[str]) -> bool:
     return any(not word or _number(word) is None for word in fields)
 
 
-def _of_words(head: list[list[str]]) -> bool:
-    """Returns whether a text must be read word by word: it has words or missing values, not plain numbers alone."""
+def _has_words(head: Sequence[Sequence[str]]) -> bool:
+    """Returns whether a table must be read word by word, since its second line has other things than plain numbers."""
     return bool(head) and any(_number(word) is None or word.lower() in _WORDS for word in head[-1])
 
 
-def _of_names(head: list[list[str]]) -> bool:
-    """Returns whether features or labels must be read word by word, also because their first column has names by its header."""
-    return _of_words(head) or (bool(head) and _has_header(head[0]) and bool(_ID.fullmatch(head[0][0])))
+def _named_rows(path: Path) -> tuple[list[Row], bool] | None:
+    """Returns the rows of features or labels and whether names come first, without pandas' index beside these; or None.
 
-
-def _rows(path: Path) -> Rows:
-    """Returns the rows of features or labels, without an index of pandas beside names of nodes."""
-    rows = read_rows(path)
-    indexed = len(rows[0][1]) > 2 and not rows[0][1][0] and rows[0][1][1] and _ID.fullmatch(rows[0][1][1])
-    return [(line, fields[1:]) for line, fields in rows] if indexed else rows
-
-
-def _named(rows: Rows) -> bool:
-    """Returns whether the first column has names of nodes."""
-    return bool(_ID.fullmatch(rows[0][1][0])) or _number(rows[-1][1][0]) is None
+    None stands for numbers alone, which `read_matrix` reads faster.
+    """
+    head = _head(path)
+    if not _has_words(head) and not (head and _has_header(head[0]) and _NAMES.fullmatch(head[0][0])):
+        return None
+    rows: list[Row] = list(read_rows(path))
+    first = rows[0][1]
+    if len(first) > 2 and not first[0] and first[1] and _NAMES.fullmatch(first[1]):
+        rows = [(line, fields[1:]) for line, fields in rows]
+    return rows, bool(_NAMES.fullmatch(rows[0][1][0])) or _number(rows[-1][1][0]) is None
 
 
 def _features(path: Path) -> tuple[dict[str, int], Tensor]:
-    """Returns the row of each name, if the file has names, and the features [N, F]."""
-    if not _of_names(_head(path)):
+    """Returns the row of each name, none if there are no names, and the features [N, F]."""
+    if (found := _named_rows(path)) is None:
         return {}, read_matrix(path)
-    rows = _rows(path)
-    named = _named(rows)
-    header = rows[0][1] if _has_header(rows[0][1][named:]) else None
-    rows = rows if header is None else rows[1:]
+    rows, named = found
+    header = rows.pop(0)[1] if _has_header(rows[0][1][named:]) else None
     nodes: dict[str, int] = {}
     for line, fields in rows if named else ():
         if nodes.setdefault(fields[0], len(nodes)) != len(nodes) - 1:
             raise DataError(f"{path}, line {line}: node {quoted(fields[0])} has two rows: leave one.")
-    return nodes, torch.from_numpy(_numbers(path, header, rows, int(named)).astype(np.float32))
+    return nodes, torch.from_numpy(_numbers(path, rows, range(named, len(rows[0][1])), header).astype(np.float32))
 
 
-def _numbers(path: Path, header: Sequence[str] | None, rows: Rows, first: int) -> np.ndarray:
-    found = np.array([[_number(word) for word in fields[first:]] for _, fields in rows], dtype=object)
-    for row, column in zip(*np.nonzero(found == None), strict=True):  # noqa: E711 (of each element)
-        line, fields = rows[row]
-        place = first + int(column)
-        name = quoted(header[place]) if header else str(place + 1)
-        raise DataError(
-            f"{path}, line {line}: column {name} is {quoted(fields[place])}; it must be a number. Words become columns of 0 and 1 "
-            "by pandas.get_dummies; names of nodes belong in the first column."
-        )
-    return found.reshape(len(rows), -1).astype(np.float64)
+def _numbers(path: Path, rows: Sequence[Row], columns: Sequence[int], header: Sequence[str] | None) -> NDArray[np.float64]:
+    found = [[_number(fields[column]) for column in columns] for _, fields in rows]
+    for (line, fields), numbers in zip(rows, found, strict=True):
+        if None in numbers:
+            place = columns[numbers.index(None)]
+            name = quoted(header[place]) if header else place + 1
+            raise DataError(
+                f"{path}, line {line}: column {name} is {quoted(fields[place])}; it must be a number. Words become columns of "
+                "0 and 1 by pandas.get_dummies; names of nodes belong in the first column."
+            )
+    return np.array(found, dtype=np.float64).reshape(len(rows), len(columns))
 
 
 def _edges(path: Path, features: Path, nodes: dict[str, int], named: bool) -> tuple[Tensor, Tensor | None]:
     """Returns the edges [2, E], and their weights [E] if there are some."""
     head = _head(path)
     header = [word.strip().lower() for word in head[0]] if head and _has_header(head[0]) else []
-    places = [next((header.index(word) for word in each if word in header), None) for each in _ENDS]
-    known = None not in places[:2]
-    more = [word for place, word in enumerate(header) if place not in places and word not in _INDEX] if known else []
-    if more or (header and header[0] in _INDEX and not known):
+    source, target, weight = (next((header.index(word) for word in each if word in header), None) for each in _ENDS)
+    if source is None or target is None:
+        more, (source, target, weight) = header[:1] if header[:1] and header[0] in _NUMBERING else [], (0, 1, 2)
+    else:
+        more = [word for place, word in enumerate(header) if place not in (source, target, weight) and word not in _NUMBERING]
+    if more:
         raise DataError(
-            f"{path} has the columns {', '.join(map(quoted, header))}; wanted are source, target and, if edges have weights, weight: "
-            "name them so, and leave others out."
+            f"{path} has the columns {', '.join(map(quoted, header))}; wanted are source, target and, if edges have weights, "
+            "weight: name them so, and leave others out."
         )
-    places = places if known else [0, 1, 2]
-    if named or _of_words(head) or "" in header:
-        return _named_edges(path, features, nodes, places, named)
-    table = read_matrix(path)
-    table = table.T if table.shape[0] == 2 and table.shape[1] not in (2, 3) else table
-    if table.shape[1] not in (2, 3, len(header)) or bool((table[:, places[:2]] != table[:, places[:2]].round()).any()):
-        raise DataError(f"{path} must have two columns, the nodes of an edge, or three with its weight, not {table.shape[1]}.")
-    weight = table[:, places[2]].float() if places[2] is not None and places[2] < table.shape[1] else None
-    return table[:, places[:2]].T.long().contiguous(), weight
-
-
-def _named_edges(
-    path: Path, features: Path, nodes: dict[str, int], places: list[int | None], named: bool
-) -> tuple[Tensor, Tensor | None]:
-    if path.suffix in (".npy", ".pt"):
+    wrong = f"{path} must have two columns, the nodes of an edge, or three with its weight, not"
+    if not (named or _has_words(head) or "" in header):
+        table = read_matrix(path)
+        table = table.T if table.shape[0] == 2 and table.shape[1] not in (2, 3) else table
+        ends = table[:, [source, target]] if table.shape[1] in (2, 3, len(header)) else None
+        if ends is None or bool((ends != ends.round()).any()):
+            raise DataError(f"{wrong} {table.shape[1]}.")
+        weighs = weight is not None and weight < table.shape[1]
+        return ends.T.long().contiguous(), table[:, weight].float() if weighs else None
+    if not head:
         raise DataError(f"{path} has numbers of nodes, but {features} names: write the edges with these names, as a table.")
-    rows: Rows = read_rows(path)
-    source, target, weight = places
+    rows: list[Row] = list(read_rows(path))
     width = len(rows[0][1])
-    if width < 2 or (width > 3 and places == [0, 1, 2]):
-        raise DataError(f"{path} must have two columns, the nodes of an edge, or three with its weight, not {width}.")
-    assert source is not None
-    assert target is not None
-    ends = [[nodes.get(fields[place]) for place in (source, target)] for _, fields in rows]
-    if ends[0] == [None, None]:  # a header
-        rows, ends = rows[1:], ends[1:]
-    for (line, fields), found in zip(rows, ends, strict=True):
-        if None in found:
-            name = quoted(fields[source if found[0] is None else target])
-            remedy = (
-                "add its features, or leave the edge out" if named else "give the features a first column id with these names"
-            )
-            raise DataError(f"{path}, line {line}: node {name} has no row in {features}: {remedy}.")
-    index = torch.tensor(ends, dtype=torch.int64).reshape(-1, 2).T.contiguous()
+    if width not in (2, 3, len(header)):
+        raise DataError(f"{wrong} {width}.")
+    if not {rows[0][1][source], rows[0][1][target]} & nodes.keys():
+        rows = rows[1:]
+    remedy = "add its features, or leave the edge out" if named else "give the features a first column id with these names"
+    for line, fields in rows:
+        for name in (fields[source], fields[target]):
+            if name not in nodes:
+                raise DataError(f"{path}, line {line}: node {quoted(name)} has no row in {features}: {remedy}.")
+    index = torch.tensor([[nodes[fields[place]] for _, fields in rows] for place in (source, target)], dtype=torch.int64)
     if weight is None or weight >= width:
         return index, None
-    only = [(line, [fields[weight]]) for line, fields in rows]
-    return index, torch.from_numpy(_numbers(path, ["weight"], only, 0)[:, 0].astype(np.float32))
+    return index, torch.from_numpy(_numbers(path, rows, [weight], header or None)[:, 0].astype(np.float32))
 
 
 def _labels(path: Path, features: Path, nodes: dict[str, int]) -> Tensor:
     """Returns the labels of all nodes, [N, 1] or [N, C]; -1 where there is none."""
-    if not _of_names(_head(path)):
-        y = read_matrix(path)
-        if len(y) != len(nodes):
-            raise DataError(f"{path} has labels of {len(y)} nodes, but {features} features of {len(nodes)}.")
-        return y
-    rows = _rows(path)
-    named = len(rows[0][1]) > 1 and _named(rows)
-    header = bool(_ID.fullmatch(rows[0][1][0])) or (rows[0][1][0] not in nodes if named else len(rows) == len(nodes) + 1)
-    rows = rows[header:]
-    if not named and len(rows) != len(nodes):
+    found = _named_rows(path)
+    rows, named = ([], False) if found is None else (found[0], found[1] and len(found[0][0][1]) > 1)
+    y = read_matrix(path) if found is None else None
+    if rows and (_NAMES.fullmatch(rows[0][1][0]) or (rows[0][1][0] not in nodes if named else len(rows) == len(nodes) + 1)):
+        rows = rows[1:]
+    if not named and (count := len(rows) if y is None else len(y)) != len(nodes):
         raise DataError(
-            f"{path} has labels of {len(rows)} nodes, but {features} features of {len(nodes)}: put the name or number of the node "
-            "in a first column id."
+            f"{path} has labels of {count} nodes, but {features} features of {len(nodes)}: give a row for each, or put the "
+            "name or number of the node in a first column id."
         )
-    own = [fields[named:] for _, fields in rows]
-    if wide := len(own[0]) > 1 or all(_number(word) is not None for (word,) in own):
-        values = _numbers(path, None, rows, int(named))
+    if y is not None:
+        return y
+    columns = range(named, len(rows[0][1]))
+    words = [fields[named] for _, fields in rows]
+    if len(columns) > 1 or all(_number(word) is not None for word in words):
+        values = np.nan_to_num(_numbers(path, rows, columns, None), nan=-1.0)
     else:
-        classes = {word: number for number, word in enumerate(sorted({word for (word,) in own} - {""}))}
-        values = np.array([[classes.get(word, -1)] for (word,) in own], dtype=np.float64)
-    y = np.full((len(nodes), values.shape[1] if wide else 1), -1.0)
-    for row, (line, fields) in enumerate(rows):
-        place = nodes.get(fields[0]) if named else row
-        if place is None:
-            raise DataError(f"{path}, line {line}: node {quoted(fields[0])} has no row in {features}: leave it out.")
-        y[place] = values[row]
-    return torch.from_numpy(np.nan_to_num(y, nan=-1.0))
+        classes = {word: number for number, word in enumerate(sorted({*words} - {""}))}
+        values = np.array([[classes.get(word, -1)] for word in words], dtype=np.float64)
+    if unknown := [(line, fields[0]) for line, fields in rows if named and fields[0] not in nodes]:
+        line, name = unknown[0]
+        raise DataError(f"{path}, line {line}: node {quoted(name)} has no row in {features}: leave it out.")
+    labels = np.full((len(nodes), len(columns)), -1.0)
+    labels[[nodes[fields[0]] for _, fields in rows] if named else slice(None)] = values
+    return torch.from_numpy(labels)

@@ -121,7 +121,8 @@ def create_augmentation(given: Any) -> Augmentation:
             given = given()
         except TypeError as error:
             raise ConfigError(
-                f"augmentation {own.__name__} cannot be made: {error}. Name an object, or give arguments as MODULE:NAME:key=value."
+                f"augmentation {own.__name__} cannot be made: {error}. Name an object, or give arguments as "
+                "MODULE:NAME:key=value."
             ) from error
     if not callable(given):
         raise ConfigError(f"augmentation {given!r} must be callable on a Data.")

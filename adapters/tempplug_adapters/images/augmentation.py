@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Final
+from typing import Annotated, Final
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, install_command, nearest
+from tempplug.options import Number, options_of
 
 BLUR_SIGMA: Final = (0.1, 2.0)
 """Range of a blur's standard deviation, in pixels."""
@@ -144,21 +145,15 @@ _SMALLEST = 0.05
 
 @dataclass(frozen=True)
 class _Crops:
-    small: int = 0
-    size: int | None = None
-    scale: float = 0.14
+    small: Annotated[int, Number(at_least=1, integer=True)] = 0
+    size: Annotated[int | None, Number(at_least=1, integer=True, optional=True)] = None
+    scale: Annotated[float, Number(above=_SMALLEST, below=1)] = 0.14
 
     def __post_init__(self) -> None:
-        for name in ("small", "size"):
-            value = getattr(self, name)
-            if (
-                isinstance(value, bool)
-                or not (isinstance(value, int) and value >= 1)
-                and not (name == "size" and value is None)
-            ):
-                raise ConfigError(f"{name}={value} of small crops must be a whole number, at least 1, as in simclr:small=6.")
-        if not _SMALLEST < self.scale < 1:
-            raise ConfigError(f"scale={self.scale} of small crops must be more than {_SMALLEST} and less than 1.")
+        for each in options_of(type(self)):
+            value = getattr(self, each.name)
+            if each.kind is not None:
+                each.kind.check(f"{each.name}={value} of small crops", value)
 
 
 def _with_crops(recipe: str) -> tuple[str, _Crops | None]:

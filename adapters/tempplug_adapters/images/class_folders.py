@@ -28,8 +28,9 @@ SPLITS: Final = {"train": ("train",), "test": ("test", "val")}
 def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     """Returns the image files of one split of a folder that has a folder for each.
 
-    Training images may have no classes: those in ``train`` alone, or, in a folder without splits, all at any depth. The classes are those of all splits, so that a label means the same in each. A warning names classes of the test set that
-    have images but no training folder, for example because of a differently written name.
+    Training images may have no classes: those in ``train`` alone, or, in a folder without splits, all at any depth. The classes
+    are those of all splits, so that a label means the same in each. A warning names classes of the test set that have images
+    but no training folder, for example because of a differently written name.
 
     Args:
         folder: holds ``train`` and ``test`` or ``val``, each with a folder for each class.

@@ -164,7 +164,8 @@ def _read_paths(table: Path, name: str, column: str | None) -> tuple[EncodedSet,
             remedy = "" if kind == "of paths" else " Name it with --caption-column."
             near = nearest(known[0], header)
             raise DataError(
-                f"{table}, line 1: there must be a column {kind}, {' or '.join(known)}.{near} It has: {', '.join(header)}.{remedy}"
+                f"{table}, line 1: there must be a column {kind}, {' or '.join(known)}.{near} It has: "
+                f"{', '.join(header)}.{remedy}"
             )
         places.append(place)
     captions: dict[str, list[str]] = {}
@@ -180,8 +181,8 @@ def _read_paths(table: Path, name: str, column: str | None) -> tuple[EncodedSet,
     folder = next((each for each in (table.parent, Path()) if (each / first).is_file()), None)
     if folder is None:
         raise DataError(
-            f"{table}, line {rows[0][0]}: the image {quoted(first)} does not exist, neither in {table.parent} nor in the working "
-            "directory: paths must be absolute, or begin at one of these."
+            f"{table}, line {rows[0][0]}: the image {quoted(first)} does not exist, neither in {table.parent} nor in the "
+            "working directory: paths must be absolute, or begin at one of these."
         )
     files = FileList(tuple(str(folder / each) for each in captions))
     return EncodedSet(files, None, (), name), [tuple(each) for each in captions.values()]

@@ -125,8 +125,8 @@ def caption_of(source: Members, position: int, texts: Sample, known: Sequence[st
         raise DataError(f"{source.file_name(position)}: the text beside it cannot be read: {error}.") from error
     if not isinstance(found, str) or not found.strip():
         raise DataError(
-            f"{source.file_name(position)} has no caption: wanted a text beside it with the ending {' or '.join(known)}, or this key "
-            f"in its json; it has {', '.join([*texts, *(f'{key} in json' for key in keys)]) or 'none'}. Name one with "
+            f"{source.file_name(position)} has no caption: wanted a text beside it with the ending {' or '.join(known)}, or "
+            f"this key in its json; it has {', '.join([*texts, *(f'{key} in json' for key in keys)]) or 'none'}. Name one with "
             "--caption-column."
         )
     return found

@@ -98,8 +98,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         train, normal = read("train"), recipe.normal_class
         if normal is None and train.labels is not None:
             raise ConfigError(
-                f"normal_class is not given: name the class of '{train.name}' that is normal, by its name or its number, or give a "
-                "folder of normal images without classes."
+                f"normal_class is not given: name the class of '{train.name}' that is normal, by its name or its number, or "
+                "give a folder of normal images without classes."
             )
         backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir, recipe.image_size)
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}

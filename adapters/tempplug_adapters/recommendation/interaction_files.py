@@ -158,8 +158,8 @@ def _time(place: str, column: str, value: Any) -> tuple[float, bool]:
         return (date if date.tzinfo else date.replace(tzinfo=datetime.UTC)).timestamp(), True
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{place}: column {quoted(column)} is {quoted(str(value))}; it must be a number, such as seconds, or an ISO date, such "
-            "as 2026-01-31 or 2026-01-31T12:30:00: pandas.to_datetime makes such dates."
+            f"{place}: column {quoted(column)} is {quoted(str(value))}; it must be a number, such as seconds, or an ISO date, "
+            "such as 2026-01-31 or 2026-01-31T12:30:00: pandas.to_datetime makes such dates."
         ) from error
 
 
@@ -175,8 +175,8 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, An
     try:
         with opened(path, "rb") as stream:
             tabs, recbole = path.name.endswith((".tsv", ".tsv.gz", ".inter")), path.suffix == ".inter"
-            quoting = csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL
-            reader = csv.reader(lines(stream), strict=True, delimiter="\t" if tabs else ",", quoting=quoting)
+            form: Any = {"delimiter": "\t" if tabs else ",", "quoting": csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL}
+            reader = csv.reader(lines(stream), strict=True, **form)
             header = next(reader, [])
             header = [name.partition(":")[0] for name in header] if recbole else header
             places = [_place(path, header, column) for column in columns]
@@ -220,7 +220,7 @@ def _place(path: Path, header: Sequence[str], column: str) -> int:
     if column not in header:
         has = ", ".join(header) or "nothing"
         raise ConfigError(
-            f"{path} has no column {quoted(column)}.{nearest(column, header)} It has: {has}. Name those of user, item and time, "
-            "in this order, with --columns."
+            f"{path} has no column {quoted(column)}.{nearest(column, header)} It has: {has}. Name those of user, item and "
+            "time, in this order, with --columns."
         )
     return header.index(column)

@@ -135,8 +135,8 @@ class OwnEncoder(HistoryEncoder):
                 both, alone = self(histories, lengths), self(histories[1:], lengths[1:])
             if not torch.allclose(both[1:], alone, atol=1e-4):
                 raise ShapeError(
-                    f"encoder {type(module).__name__} mixes the histories of a batch, which come first here (batch_first=True): "
-                    f"{_CONTRACT}"
+                    f"encoder {type(module).__name__} mixes the histories of a batch, which come first here "
+                    f"(batch_first=True): {_CONTRACT}"
                 )
         except ShapeError:
             raise
@@ -154,7 +154,7 @@ class OwnEncoder(HistoryEncoder):
         if self._takes_lengths:
             options["lengths"] = lengths
         found = self.module(self.items(histories), **options)
-        states = found[0] if isinstance(found, tuple) else found
+        states: Tensor = found[0] if isinstance(found, tuple) else found
         rows, width = len(histories), self.items.embedding_dim
         shape = tuple(states.shape) if isinstance(states, Tensor) else type(states).__name__
         if shape == (rows, *histories.shape[1:], width):
@@ -165,8 +165,8 @@ class OwnEncoder(HistoryEncoder):
 
 
 _CONTRACT = (
-    "it must take embeddings [B, L, hidden] of histories, padded at the right, and lengths [B] if it names them, and return states "
-    "[B, L, hidden] or [B, hidden]."
+    "it must take embeddings [B, L, hidden] of histories, padded at the right, and lengths [B] if it names them, and return "
+    "states [B, L, hidden] or [B, hidden]."
 )
 
 

@@ -83,7 +83,8 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     name = settings["backbone"]
     if is_own(name) and own != name:
         raise DataError(
-            f"checkpoint '{checkpoint}' has the backbone '{name}', whose import runs code: pass --backbone {name} if you trust it."
+            f"checkpoint '{checkpoint}' has the backbone '{name}', whose import runs code: pass --backbone {name} if you "
+            "trust it."
         )
     try:
         backbone = create_backbone(name, **_options(name, settings, state))

@@ -131,8 +131,8 @@ class WithSoftmax(StepModule):
         """Raises `ConfigError` for small crops where the loss has a state of each image, which a step must update once."""
         if small and "index" in self.loss_fn.takes:
             raise ConfigError(
-                "small crops are compared in several losses a step, and this loss has a state of each image (index=), which a step "
-                "must update once: use another strategy, objective and terms, or an augmentation without small crops."
+                "small crops are compared in several losses a step, and this loss has a state of each image (index=), which a "
+                "step must update once: use another strategy, objective and terms, or an augmentation without small crops."
             )
 
 

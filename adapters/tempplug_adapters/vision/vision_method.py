@@ -100,7 +100,10 @@ class TwoViews(nn.Module):
     ) -> None:
         super().__init__()
         self.step, self.augmentation, self.channels_last = step, augmentation, channels_last
-        self.small, self.crop = small_crops or (0, None)
+        self.small = 0
+        self.crop: nn.Module | None = None
+        if small_crops is not None:
+            self.small, self.crop = small_crops
 
     @property
     def encoder(self) -> nn.Module:
@@ -175,14 +178,14 @@ class VisionMethod(Method[Any, VisionImages]):
         create_augmentation(recipe.augmentation, recipe.image_size)  # reports a misspelled name before images are read
         if create_small_crops(recipe.augmentation, recipe.image_size) and not self.design.module.takes_small_crops:
             raise ConfigError(
-                f"augmentation='{recipe.augmentation}' makes small crops, but a step of {self.info.name} takes two views of one size: "
-                "use simclr, supcon or moco, or leave the options out."
+                f"augmentation='{recipe.augmentation}' makes small crops, but a step of {self.info.name} takes two views of "
+                "one size: use simclr, supcon or moco, or leave the options out."
             )
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
         if self.design.labelled and data.train.labels is None:
             raise DataError(
-                f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR, or put the images "
-                "in a folder for each class, in a folder train."
+                f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR, or put the "
+                "images in a folder for each class, in a folder train."
             )
         return data
 
