@@ -74,8 +74,8 @@ def own_model(model: Any, word: str | None) -> Any:
     if not isinstance(made, PreTrainedModel) or own != width:
         raise ConfigError(
             f"encoder '{word}' made a {type(made).__name__} with config.hidden_size={own}; it must make a model of "
-            f"transformers (PreTrainedModel), called as {type(model).__name__} is and with config.hidden_size={width}: take model, "
-            "the pretrained one, or config, and return it changed, or a model of your own."
+            f"transformers (PreTrainedModel), called as {type(model).__name__} is and with config.hidden_size={width}: take "
+            "model, the pretrained one, or config, and return it changed, or a model of your own."
         )
     return made
 
