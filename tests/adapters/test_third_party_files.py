@@ -10,7 +10,8 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,17 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def _summer_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A zone whose clocks skip 02:30 on a day of the dates below."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
 
 NAMES = ["anne", "bob", "cid", "fan"]
 FEATURES = pandas.DataFrame({"age": [1.0, 2, 3, 4], "height": [4.0, 3, 2, 1]}, index=pandas.Index(NAMES, name="person"))
@@ -105,7 +117,7 @@ class Toys(InMemoryDataset):
 
 
 LOG = pandas.DataFrame({"user": list("uuvu"), "item": ["a", "b", "a", "c"]})
-DAYS = pandas.to_datetime(["2026-03-29 01:30", "2026-03-29", "2026-01-01", "2026-03-29 03:10:00.5"], format="mixed")
+DAYS = pandas.to_datetime(["2026-03-29 02:30", "2026-03-29", "2026-01-01", "2026-03-29 03:10:00.5"], format="mixed")
 SEQUENCES = [[2, 1, 3], [1]]
 
 
