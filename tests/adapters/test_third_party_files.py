@@ -206,7 +206,7 @@ def images(write: Callable[[Path], Any], dataset: str = "", split: Any = "train"
 def open_clip(separator: str) -> Callable[[Path], None]:
     def write(folder: Path) -> None:
         photos("shots/a.png", "shots/b.png")(folder)
-        rows = {"filepath": ["shots/a.png", "shots/b.png", "shots/a.png"], "title": ["a, red", 'say "b"', "again"]}
+        rows = {"filepath": ["shots/a.png", "shots/b.png", "shots/a.png"], "title": ["a,\u2028red", 'say "b"\nloud', "again"]}
         pandas.DataFrame(rows).to_csv(folder / "pairs.csv", sep=separator, index=False, quoting=csv.QUOTE_MINIMAL)
 
     return write
@@ -270,8 +270,8 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
     ),
     "RecBole: NAME.inter": (log(text(INTER), "toys.inter"), SEQUENCES),
     "RecBole: its folder": (log(text(INTER), "toys/toys.inter", "toys"), SEQUENCES),
-    "open_clip: tabs": (pairs(open_clip("\t"), "pairs.csv"), [(0, ["a, red", "again"]), (10, ['say "b"'])]),
-    "open_clip: commas": (pairs(open_clip(","), "pairs.csv"), [(0, ["a, red", "again"]), (10, ['say "b"'])]),
+    "open_clip: tabs": (pairs(open_clip("\t"), "pairs.csv"), [(0, ["a,\u2028red", "again"]), (10, ['say "b"\nloud'])]),
+    "open_clip: commas": (pairs(open_clip(","), "pairs.csv"), [(0, ["a,\u2028red", "again"]), (10, ['say "b"\nloud'])]),
     "open_clip: no test set": (pairs(open_clip(","), "pairs.csv", "test"), None),
     "webdataset: txt before json": (pairs(WITH_TEXT), PAIRS),
     "webdataset: the test shards": (pairs(WITH_TEXT, split="test"), [(30, ["no. 3"])]),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from tempplug.errors import DataError
@@ -65,7 +67,8 @@ def read_rows(path: Path, most: int | None = None) -> list[tuple[int, list[str]]
     Raises:
         DataError: it cannot be read, is empty, or a row has more or fewer fields than the first.
     """
-    lines = read_text(path).removeprefix("\ufeff").splitlines()[:most]
+    # not by str.splitlines, which also splits at Unicode separators
+    lines = list(islice(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""), most))
     separator = next((each for each in (",", "\t") if lines and each in lines[0]), None)
     if separator is None:
         rows = [(number, fields) for number, line in enumerate(lines, start=1) if (fields := line.split())]
