@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError
-from tempplug_adapters.images.augmentation import RECIPES, ColorJitter, create_augmentation
+from tempplug_adapters.images.augmentation import RECIPES, ColorJitter, create_augmentation, create_small_crops
 
 ALL = (*RECIPES, "none")
 
@@ -262,6 +262,38 @@ def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingDependencyError, match=r"needs kornia, which is not installed: pip install -e '\.\[vision\]'"):
         create_augmentation("simclr", 32)
     create_augmentation("none", 32)
+
+
+def test_small_crops_are_smaller_parts_than_large_ones() -> None:
+    ramp = torch.arange(40.0) / 40
+    images = torch.stack([ramp.expand(40, 40), ramp[:, None].expand(40, 40), torch.zeros(40, 40)]).expand(60, 3, 40, 40)
+    parts = {}
+    count, crop = create_small_crops("crop:small=2,size=9,scale=0.2", 21)  # type: ignore[misc]
+    for name, module, side in (("small", crop, 9), ("large", create_augmentation("crop:small=2,scale=0.2", 21), 21)):
+        found = module(images)
+        assert found.shape == (60, 3, side, side)
+        spans = [found[:, channel].amax((1, 2)) - found[:, channel].amin((1, 2)) for channel in (0, 1)]
+        parts[name] = spans[0] * spans[1]
+    assert count == 2
+    assert parts["small"].max() < 0.2 < parts["large"].min() * 1.4
+    assert create_small_crops("crop", 21) is None
+    assert create_small_crops("simclr:small=1", 224)[1].size == 96  # type: ignore[index, union-attr]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        ("simclr:small=0", "small=0 of small crops must be an integer, at least 1"),
+        ("simclr:small=2,size=1.5", "size=1.5 of small crops must be an integer"),
+        ("simclr:small=2,scale=1", "scale=1 of small crops must be greater than 0.05 and less than 1"),
+        ("simclr:smal=2", "augmentation 'simclr' has no option 'smal'. Did you mean 'small'"),
+        ("none:small=2", "augmentation 'none' has no option 'small'"),
+    ],
+)
+def test_options_of_small_crops_are_checked(recipe: str, message: str) -> None:
+    for create in (create_augmentation, create_small_crops):
+        with pytest.raises(ConfigError, match=message):
+            create(recipe, 32)
 
 
 def test_the_numbers_of_the_recipes_are_the_papers() -> None:

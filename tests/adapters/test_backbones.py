@@ -253,10 +253,8 @@ def wrapped(**options: Any) -> Callable[[], object]:
             ConfigError,
             "width=32 is no option of .*, which takes pretrained",
         ),
-        *(
-            (named(name), UnknownNameError, f"'{name}'.*Known: resnet18, .*timm:NAME")
-            for name in ("timm", "keras:resnet50", "")
-        ),
+        *((named(name), UnknownNameError, f"'{name}'.*Known: resnet18, .*timm:NAME") for name in ("timm", "")),
+        (named("keras:resnet50"), ConfigError, "cannot be imported: .* No module named 'keras'. Known: resnet18, .*timm:NAME"),
         (named("resnet-50"), UnknownNameError, "no backbone 'resnet-50'.*Did you mean 'resnet50'.*Known"),
         (
             lambda: create_backbone("vit-tiny", image_size=32)(torch.rand(2, 3, 48, 40)),

@@ -25,8 +25,9 @@ from tempplug_adapters.graph.gcn import GCN
 from tempplug_adapters.graph.grace_method import GraceMethod
 from tempplug_adapters.graph.grace_recipe import METHOD, PROTOCOLS, GraceRecipe
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_adapters.graph.user_modules import UserEncoder, create_encoder, find
+from tempplug_adapters.graph.user_modules import UserEncoder, create_encoder
 from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.own_modules import find
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node import citation_graph
 
@@ -353,7 +354,7 @@ def test_what_makes_an_encoder_gets_what_it_takes() -> None:
     assert create_encoder(find("torch_geometric.nn:GraphSAGE", "encoder"), 5, 4, 3).num_layers == 3
     assert create_encoder(GATConv, 5, 4, 3).out_channels == 4
     for wrong, message in [
-        (two, "encoder two needs heads: name a function that makes it with them"),
+        (two, "encoder two needs heads: give them as MODULE:NAME:heads=VALUE, or name a function that makes it"),
         (lambda width: 3, r"must make a torch\.nn\.Module, not int"),
         ("GAT", "must be a module, or a class or function"),
     ]:

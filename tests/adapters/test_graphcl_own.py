@@ -199,7 +199,9 @@ def test_an_encoder_that_does_not_fit_is_named() -> None:
     data = Graphs([graph(6, ring(6))] * 3)
     with pytest.raises(ShapeError, match="encoder One returned 1 representations of 2 graphs with 6 nodes each"):
         GraphCLMethod(METHOD, One()).build(METHOD.recipe(), data, None)
-    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+    with pytest.raises(
+        ConfigError, match=r"encoder GCN cannot run \(mat1 and mat2 .*; wanted is forward\(x \[N, F\], edge_index"
+    ):
         GraphCLMethod(METHOD, GCN(3, 4, 1)).build(METHOD.recipe(), data, None)
 
 

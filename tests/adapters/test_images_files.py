@@ -233,5 +233,29 @@ def test_a_test_folder_without_classes_is_passed_over(tmp_path: Path) -> None:
     for name in ("train/dog/1.png", "test/2.png", "val/dog/3.png"):
         write_image(tmp_path / name, int(name[-5]))
     assert reds(ImageFiles(list_split(tmp_path, "test", "toy"), 4).batch(torch.arange(1))) == [3]
-    with pytest.raises(DataError, match="must hold a folder train that has a folder of images for each class"):
-        list_split(tmp_path / "val", "train", "toy")
+    with pytest.raises(DataError, match=r"must hold a folder test or val that has a folder of images for each class\.$"):
+        list_split(tmp_path / "train", "test", "toy")
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        (("b.png", "a/c/1.png", "a/2.png", ".trash/3.png"), [2, 1, 9]),
+        (("train/2.png", "train/1.png", "test/good/3.png"), [1, 2]),
+        (("train/cat/1.png", "train/2.png"), [1]),
+    ],
+)
+def test_images_without_classes_train(tmp_path: Path, files: tuple[str, ...], found: list[int]) -> None:
+    for name in files:
+        write_image(tmp_path / name, int(name[-5]) if name[-5].isdigit() else 9)
+    train = ImageFiles(list_split(tmp_path, "train", "toy"), 4)
+    assert reds(train.batch(torch.arange(len(train)))) == found
+    assert (train.labels is None) is ("train/cat/1.png" not in files)
+
+
+@pytest.mark.parametrize("files", [(), ("test/cat/1.png",), ("train/notes.txt", "test/cat/1.png")])
+def test_a_training_set_that_is_missing_is_not_made_of_the_test_set(tmp_path: Path, files: tuple[str, ...]) -> None:
+    for name in files:
+        write_image(tmp_path / name, 1)
+    with pytest.raises(DataError, match=r"must hold a folder train .* each class, or images alone, to train without classes"):
+        list_split(tmp_path, "train", "toy")

@@ -148,7 +148,7 @@ def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, caps
         (["--neighbours", "41"], "neighbours=41 must be from 1 to 40"),
         (["--test-images", "9"], "test_images=9 must be at least 10, one a class."),
         (["--optimizer", "adamw"], "momentum=0 would be β₁ of optimizer 'adamw': set momentum, too, usually to 0.9"),
-        ([], "normal_class is not given: name the class that is normal"),
+        ([], "normal_class is not given: name the class of 'digits train' that is normal"),
     ],
 )
 def test_faults_end_with_one_line(
@@ -163,6 +163,34 @@ def test_faults_end_with_one_line(
     # transformers shows a bar while it loads weights
     assert err.rstrip().splitlines()[-1].startswith("error: ")
     assert "Traceback" not in err
+
+
+def test_a_folder_of_normal_images_trains_and_a_class_of_the_tests_measures(
+    resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for place in range(6):
+        write_image(tmp_path / "data" / "train" / f"{place}.png", 30 * place, (16, 16))
+        write_image(tmp_path / "data" / "test" / ("good" if place % 2 else "cracked") / f"{place}.png", 20 * place, (16, 16))
+    common = [
+        "train",
+        "msc",
+        "--backbone",
+        str(resnet),
+        "--image-size",
+        "16",
+        "--frozen-blocks",
+        "1",
+        "--num-train-epochs",
+        "1",
+    ]
+    common += ["--per-device-train-batch-size", "3"]
+    data = ["--dataset", str(tmp_path / "data"), "--normal-class", "good"]
+    assert main([*common, *data, "--output-dir", str(tmp_path / "measured")]) == 0
+    assert "6 training images of class good, 6 test images of which 3 are anomalies" in capsys.readouterr().out
+    assert main([*common, "--dataset", str(tmp_path / "data" / "train"), "--output-dir", str(tmp_path / "out")]) == 0
+    assert "6 training images without classes, all normal; no test" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluation"] == {}
+    assert set(encoder(tmp_path / "out")) == set(encoder(tmp_path / "measured"))
 
 
 @pytest.mark.slow

@@ -205,16 +205,25 @@ def test_fewer_images_are_spread_evenly() -> None:
     assert len(one_class(train, test, "b", train_images=99, test_images=99).train) == 10
 
 
+def test_without_classes_all_training_images_are_normal() -> None:
+    train, test = numbered([0, 1, 1, 2]), numbered([0, 1, 2])
+    blind = ImageArray(train.images, None, (), "blind")
+    data = one_class(blind, test, "b", train_images=2)
+    assert (places(data.train), data.anomalous.tolist(), data.normal_class) == ([0, 2], [True, False, True], "b")
+    alone = one_class(blind, None, "")
+    assert (places(alone.train), alone.test, len(alone.anomalous)) == ([0, 1, 2, 3], None, 0)
+
+
 def test_data_that_do_not_fit_are_named() -> None:
     train, test = numbered([0, 1, 1, 2]), numbered([0, 1, 2])
     blind = ImageArray(train.images, None, train.classes, "blind")
     other = ImageArray(test.images, test.labels, ("a", "b", "d"), "other")
     known = "Known: a, b, c, or their numbers 0 to 2"
     for first, second, normal, more, error, message in [
-        (blind, test, "b", {}, DataError, "the set 'blind' has no labels"),
         (train, blind, "b", {}, DataError, "the set 'blind' has no labels"),
         (train, other, "b", {}, DataError, "the sets 'toys' and 'other' must have the same classes"),
         (train, test, "a", {}, DataError, "the set 'toys' has 1 images of class 'a': wanted at least 2"),
+        (blind.subset(torch.tensor([0])), None, "", {}, DataError, "the set 'blind' has 1 images: wanted at least 2"),
         (train, numbered([0, 2, 2]), "b", {}, DataError, "the set 'toys' needs images of class 'b' and of others"),
         (train, numbered([1, 1]), "b", {}, DataError, "the set 'toys' needs images of class 'b' and of others"),
         (train, test, "b", {"train_images": 1}, ConfigError, "train_images=1 must be at least 2"),

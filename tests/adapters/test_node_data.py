@@ -258,6 +258,7 @@ def test_labels_of_every_shape(tmp_path: Path) -> None:
     ("name", "text", "expected"),
     [
         ("a.csv", "x,y\n1,2\n3,4\n", [[1, 2], [3, 4]]),
+        ("a.csv", "\ufeff1,2\n3,4\n", [[1, 2], [3, 4]]),
         ("a.tsv", "1\t2.5\n3\tnan\n", [[1, 2.5], [3, math.nan]]),
         ("a.txt", "1 2\n3 4", [[1, 2], [3, 4]]),
         ("a.txt", "7\n8\n", [[7], [8]]),
@@ -278,3 +279,5 @@ def test_matrices_that_are_none_are_named(tmp_path: Path) -> None:
     for name in ("empty.csv", "ragged.csv", "cut.npy", "code.npy", "words.pt", "cube.npy"):
         refused(DataError, f"{name} must hold a matrix of numbers", lambda name=name: read_matrix(tmp_path / name))
     refused(DataError, r"none\.csv does not exist", lambda: read_matrix(tmp_path / "none.csv"))
+    (tmp_path / "index.csv").write_text(",a,b\n0,1,2\n")
+    refused(DataError, r"index\.csv .* first column has no name, .* index=False", lambda: read_matrix(tmp_path / "index.csv"))

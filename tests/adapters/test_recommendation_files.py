@@ -81,12 +81,20 @@ HEAD = "user,item,time\n"
         (f"{HEAD}a,b,1\na,b\n", r"log\.csv, line 3: 2 fields, but the header has 3\."),
         (f"{HEAD},b,1\n", r"log\.csv, line 2: column 'user' is empty\."),
         (f"{HEAD}a,,1\n", r"log\.csv, line 2: column 'item' is empty\."),
-        (f"{HEAD}a,b,noon\n", r"log\.csv, line 2: column 'time' is 'noon'; it must be a number, such as seconds\."),
+        (
+            f"{HEAD}a,b,noon\n",
+            r"log\.csv, line 2: column 'time' is 'noon'; it must be a number, such as seconds, or an ISO date",
+        ),
+        (
+            f"{HEAD}a,b,31/01/2026\n",
+            r"log\.csv, line 2: column 'time' is '31/01/2026'; .* pandas\.to_datetime makes such dates\.",
+        ),
+        (f"{HEAD}a,b,1\na,b,2026-01-31\n", r"log\.csv, line 3: column 'time' is '2026-01-31', but has numbers and dates"),
         (f"{HEAD}a,b,nan\n", r"log\.csv, line 2: column 'time' is 'nan'"),
         (f'{HEAD}a,"b,1\n', r"log\.csv, line 2: .*is a quote left open\?"),
         (HEAD, r"log\.csv holds no rows, only a header\."),
         ("", r"log\.csv has no column 'user'"),
-        ("user,item,timestamp\na,b,1\n", r"Did you mean 'timestamp'\? It has: user, item, timestamp\."),
+        ("user,item,times\na,b,1\n", r"Did you mean 'times'\? It has: user, item, times\. Name those of .* with --columns\."),
         (f"{HEAD}a,b,1\n\udcff,b,1\n", r"log\.csv, line 3: not UTF-8"),
     ],
 )

@@ -61,6 +61,25 @@ def test_index_and_amcl_reach_the_loss_and_one_layer_serves_all_heads(name: str)
     assert all(gradients(method)[each].abs().sum() > 0 for each in layers)
 
 
+@pytest.mark.parametrize("name", ["simclr", "supcon", "moco", "moco-symmetric"])
+def test_small_crops_are_compared_with_the_large_ones(name: str) -> None:
+    method, (a, b), crops = create(name).double(), views(), [views(seed=seed)[0] for seed in (1, 2, 3)]
+    method.eval()  # the queue and the momentum encoder stay
+    given = {"labels": LABELS} if name == "supcon" else {}
+    if name.startswith("moco"):
+        method.symmetric = False
+        pairs = [(each, b) for each in (a, *crops)] + [(each, a) for each in (b, *crops) if name == "moco-symmetric"]
+    else:
+        pairs = [(a, b), *((one, each) for each in crops for one in (a, b))]
+    expected = torch.stack([method(*pair, **given) for pair in pairs]).mean()
+    method.symmetric = name == "moco-symmetric"
+    torch.testing.assert_close(method(a, b, small=crops, **given), expected)
+    with pytest.raises(
+        ConfigError, match="small crops are compared in several losses a step, and this loss has a state of each"
+    ):
+        create(name, "individual:size=20").double()(a, b, index=torch.arange(5), small=crops, **given)
+
+
 @pytest.mark.parametrize("name", ["moco", "nnclr"])
 def test_only_a_training_step_changes_anything(name: str) -> None:
     method = create(name).double()

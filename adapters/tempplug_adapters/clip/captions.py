@@ -17,7 +17,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.images.class_folders import split_folders
 from tempplug_adapters.images.image_data import DATASETS, Split, load_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
-from tempplug_adapters.images.image_tables import Captions, load_captioned
+from tempplug_adapters.images.image_tables import TABLES, Captions, load_captioned
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def load_pairs(
         TempplugError: the data are missing or malformed, or a template has no place for a name.
     """
     # A name that is no path and has no owner is a misspelled data set, for which `load_images` suggests the nearest name.
-    named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists())
+    named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists() and not dataset.endswith(TABLES))
     if named or _has_class_folders(Path(dataset)):
         for each in templates:
             if each.count("{}") != 1:

@@ -19,6 +19,7 @@ from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_enco
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.huggingface.loading import own_model
 from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
@@ -109,7 +110,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
     def build(self, recipe: ClipRecipe, data: Pairs, loss: Any) -> DualEncoder:
         """Returns the pretrained model with its loss."""
-        return DualEncoder(load_dual_encoder(recipe.model_name_or_path), data.checkpoint, loss)
+        return DualEncoder(own_model(load_dual_encoder(recipe.model_name_or_path), recipe.encoder), data.checkpoint, loss)
 
     def treatment(self, recipe: ClipRecipe, name: str, parameter: nn.Parameter) -> Treatment:
         """Returns the optimizer settings: no weight decay of gains and biases."""

@@ -38,6 +38,10 @@ class ClipRecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="CLIP, SigLIP or another dual encoder of transformers: a folder or a name on the Hugging Face hub")
     ] = "openai/clip-vit-base-patch32"
+    encoder: Annotated[
+        str | None,
+        Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
+    ] = None
     templates: Annotated[
         tuple[str, ...], Words(minimum_length=1, help="captions of images that have a class, {} for its name")
     ] = ("a photo of a {}.",)

@@ -42,9 +42,12 @@ def read_matrix(path: Path) -> Tensor:
 
 
 def _numbers(text: str) -> np.ndarray:
+    text = text.removeprefix("\ufeff")
     lines = text.split("\n", 1)
     first = lines[0].strip()
     separator = "," if "," in first else "\t" if "\t" in first else None
+    if separator and first.startswith((separator, f'""{separator}')):
+        raise ValueError("its first column has no name, as that of pandas' row numbers: write it with index=False.")
     try:
         [float(field) if field.strip() else 0.0 for field in first.split(separator)]
     except ValueError:

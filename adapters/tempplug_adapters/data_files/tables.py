@@ -1,16 +1,20 @@
-"""Reads tables of UTF-8 text with a header, and fields separated by tabs and not quoted. Errors name the file and the line.
+"""Reads tables of UTF-8 text. Errors name the file and the line.
 
-Sentences contain single quotation marks, with which readers of quoted fields lose rows.
+Sentences contain single quotation marks, with which readers of quoted fields lose rows; so theirs are separated by tabs and not
+quoted. Other tables are quoted as spreadsheets and pandas write them.
 """
 
 from __future__ import annotations
 
 import codecs
+import csv
+import io
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import read_whole
+from tempplug_adapters.data_files.archives import read_text, read_whole
 
 
 def find_folder(data_dir: str | Path, kind: str, wanted: str, holds: Callable[[Path], bool]) -> Path:
@@ -51,6 +55,34 @@ def read_tsv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str
         if len(fields) != len(header):
             raise DataError(f"{path}, line {number}: {len(fields)} tab-separated fields, but the header has {len(header)}.")
         yield f"{path}, line {number}", [fields[place] for place in places]
+
+
+def read_rows(path: Path, most: int | None = None) -> list[tuple[int, list[str]]]:
+    """Returns the number of each line that is not empty, and its fields, separated by commas, tabs or blanks as in the first.
+
+    Args:
+        path: the file, decompressed if its name ends in ``.gz``; fields with commas or tabs may be quoted.
+        most: lines to read; None: all.
+
+    Raises:
+        DataError: it cannot be read, is empty, or a row has more or fewer fields than the first.
+    """
+    # not by str.splitlines, which also splits at Unicode separators
+    lines = list(islice(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""), most))
+    separator = next((each for each in (",", "\t") if lines and each in lines[0]), None)
+    if separator is None:
+        rows = [(number, fields) for number, line in enumerate(lines, start=1) if (fields := line.split())]
+    else:
+        reader = csv.reader(lines, delimiter=separator, strict=True)
+        try:
+            rows = [(reader.line_num, fields) for fields in reader if fields]
+        except csv.Error as error:
+            raise DataError(f"{path}, line {reader.line_num}: {error}; is a quote left open?") from error
+    if not rows:
+        raise DataError(f"{path} is empty.")
+    if wrong := [(number, len(fields)) for number, fields in rows if len(fields) != len(rows[0][1])]:
+        raise DataError(f"{path}, line {wrong[0][0]}: {wrong[0][1]} fields, but line 1 has {len(rows[0][1])}.")
+    return rows
 
 
 def _fields(path: Path, number: int, line: bytes) -> list[str]:

@@ -42,7 +42,8 @@ class GraceRecipe(Recipe):
     layers: Annotated[int, integer("graph convolutions")] = 2
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
     encoder: Annotated[
-        str | None, Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GAT")
+        str | None,
+        Text(optional=True, help="MODULE:NAME[:key=value,...] of a module, class or function, such as torch_geometric.nn:GAT"),
     ] = None
     augmentations: Annotated[
         tuple[str, ...], Words(help="one or two of MODULE:NAME, called with a Data; none: edges removed and features masked")

@@ -42,7 +42,8 @@ class GraphCLRecipe(Recipe):
         tuple[str, ...], Words(help=f"drawn from for each graph: {', '.join(AUGMENTATIONS)}, MODULE:NAME; none: GraphCL's pool")
     ] = ()
     encoder: Annotated[
-        str | None, Text(optional=True, help="MODULE:NAME of a module, class or function, such as torch_geometric.nn:GCN")
+        str | None,
+        Text(optional=True, help="MODULE:NAME[:key=value,...] of a module, class or function, such as torch_geometric.nn:GCN"),
     ] = None
     folds: Annotated[int, integer("of the cross-validation that measures the encoder", 2)] = 10
 

@@ -95,8 +95,8 @@ class UserGraphEncoder(nn.Module):
         graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
         try:
             found = self.own.probe(graphs)
-        except RuntimeError:  # PyTorch's error for a wrong dtype
-            self._as_floats = not graphs.x.is_floating_point()
+        except ConfigError as error:  # by PyTorch's error for a wrong dtype
+            self._as_floats = isinstance(error.__cause__, RuntimeError) and not graphs.x.is_floating_point()
             if not self._as_floats:
                 raise
             found = self.own.probe(self._ready(graphs))

@@ -21,7 +21,7 @@ from torch_geometric.transforms import NormalizeFeatures
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import read_arrays
 from tempplug_adapters.data_files.downloads import check, download
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.graph.ogb_files import load_ogb, place_of
 from tempplug_adapters.graph.saved_graphs import read_graphs
 
@@ -59,14 +59,14 @@ def load_graph(
 
     Args:
         dataset: a public graph by name, with its class where two have the name: ``Cora`` is ``Planetoid/Cora``; one of OGB's,
-            ``ogbn-arxiv``; a file ``*.pt`` (see `read_graphs`), whose graphs are joined; or a table of edges, [E, 2] source
-            and target, nodes counted from 0, [E, 3] with a weight, or [2, E] (see `read_matrix`).
+            ``ogbn-arxiv``; a file ``*.pt`` (see `read_graphs`), whose graphs are joined; or a table of edges
+            (see `read_tables`).
         data_dir: folder that holds ``graph/planetoid/Cora/raw`` and the like, ``planetoid/Cora/raw``, or ``Cora/raw``, as the
             class leaves it; read and never written to. None downloads.
         cache_dir: folder for downloads.
         normalize: whether the features of each node are scaled to the sum 1 (PyTorch Geometric's ``NormalizeFeatures``).
-        features: file of the features [N, F], for a table of edges.
-        labels: file of the labels, likewise: [N, 1] a class a node, or [N, C] 0 and 1; -1 where a label is missing.
+        features: file of the features, for a table of edges.
+        labels: file of the labels, likewise.
 
     Raises:
         ConfigError: features or labels are given with other data than a table of edges, or it has no features.
@@ -75,7 +75,7 @@ def load_graph(
     """
     if dataset.endswith(_TABLES):
         files = (None if each is None else Path(each) for each in (features, labels))
-        graph = _read_tables(Path(dataset), *files)
+        graph = read_tables(Path(dataset), *files)
     elif features is not None or labels is not None:
         raise ConfigError(f"--node-features and --node-labels belong to a table of edges, not to dataset='{dataset}'.")
     elif dataset.endswith(".pt"):
@@ -156,24 +156,6 @@ def _checked_shape(data: NDArray[Any], indices: NDArray[Any], starts: NDArray[An
     return rows, columns
 
 
-def _read_tables(edges: Path, features: Path | None, labels: Path | None) -> Data:
-    """Returns the graph of files; its edges are those of the table, without their reverses."""
-    if features is None:
-        raise ConfigError(f"a table of edges such as {edges} needs --node-features, a matrix with a row a node.")
-    table = read_matrix(edges)
-    table = table.T if table.shape[0] == 2 and table.shape[1] not in (2, 3) else table
-    if table.shape[1] not in (2, 3) or bool((table[:, :2] != table[:, :2].round()).any()):
-        raise DataError(f"{edges} must have two columns, the nodes of an edge, or three with its weight, not {table.shape[1]}.")
-    graph = Data(x=read_matrix(features), edge_index=table[:, :2].T.long().contiguous())
-    if table.shape[1] == 3:
-        graph.edge_weight = table[:, 2].float()
-    if labels is not None:
-        graph.y = read_matrix(labels)
-        if len(graph.y) != len(graph.x):
-            raise DataError(f"{labels} has labels of {len(graph.y)} nodes, but {features} features of {len(graph.x)}.")
-    return graph
-
-
 def check_graph(graph: Data, name: str) -> None:
     """Checks that the nodes of a graph can be contrasted. Isolated nodes, and a graph without edges, are allowed.
 
@@ -196,7 +178,8 @@ def check_graph(graph: Data, name: str) -> None:
         raise DataError(f"{name}: node features must be finite, but hold NaN or infinite values.")
     edges = graph.edge_index
     if edges is None or edges.dim() != 2 or edges.shape[0] != 2 or edges.is_floating_point():
-        raise DataError(f"{name}: the graph must have edge_index [2, edges], integers; [2, 0] where it has no edges.")
+        dense = " torch_geometric.utils.dense_to_sparse makes it from adj." if edges is None and "adj" in graph else ""
+        raise DataError(f"{name}: the graph must have edge_index [2, edges], integers; [2, 0] where it has no edges.{dense}")
     lowest, highest = (int(edges.min()), int(edges.max())) if edges.numel() else (0, 0)
     if lowest < 0 or highest >= nodes:
         wrong = lowest if lowest < 0 else highest

@@ -1,14 +1,12 @@
-"""Encoders and augmentations of the user: imported by ``module:name``, constructed, and called with the arguments they take."""
+"""Graph encoders and augmentations of the user: constructed, and called with the arguments they take."""
 
 from __future__ import annotations
 
 import copy
-import importlib
 import inspect
-import sys
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,40 +16,14 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.modes import evaluating
+from tempplug_adapters.own_modules import create_module, find
 from tempplug_adapters.storage.files import one_line
 
 Augmentation = Callable[[Any], Any]
 """From a ``Data`` to a ``Data``, or from a ``Batch`` to one where its argument is annotated so."""
 
+_CONTRACT = "forward(x [N, F], edge_index [2, E]) or forward(data) to [N, W], or to [graphs, W] for whole graphs"
 _OPTIONAL = ("edge_weight", "edge_attr", "batch")
-
-
-def find(word: str, option: str) -> Any:
-    """Returns the object ``module:name``; modules are also searched in the working directory.
-
-    Args:
-        word: ``module:name``.
-        option: its name in messages.
-
-    Raises:
-        ConfigError: there is no such module or name, its import fails, or it is a function that is not written in Python.
-    """
-    module, _, name = word.partition(":")
-    if not module or not name:
-        raise ConfigError(f"{option}='{word}' must be MODULE:NAME, such as torch_geometric.nn:GAT or my_module:MyEncoder.")
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
-    try:
-        found: Any = importlib.import_module(module)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a module of the user's can raise anything
-        raise ConfigError(f"{option}='{word}' cannot be imported: {type(error).__name__}: {one_line(error)}") from error
-    finally:
-        sys.path.remove(here)
-    if inspect.isbuiltin(found):  # such as os:system, which must not be called
-        raise ConfigError(f"{option}='{word}' is a built-in function: name a module, a class or a function written in Python.")
-    return found
 
 
 def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Module:
@@ -59,7 +31,8 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
 
     Args:
         given: a module; or a class or function, which is called with those of ``in_channels`` (or its first required
-            argument), ``hidden_channels`` or ``hidden``, and ``num_layers`` or ``layers`` that it takes.
+            argument), ``hidden_channels`` or ``hidden``, and ``num_layers`` or ``layers`` that it takes, and with
+            ``out_channels`` if it must have it.
         features: number of node features.
         hidden: width.
         layers: number of layers.
@@ -67,33 +40,8 @@ def create_encoder(given: Any, features: int, hidden: int, layers: int) -> nn.Mo
     Raises:
         ConfigError: it is none of these, needs other arguments, or raises.
     """
-    if isinstance(given, nn.Module):
-        return copy.deepcopy(given)
-    called = getattr(given, "__name__", repr(given))
-    if not callable(given) or (inspect.isclass(given) and not issubclass(given, nn.Module)):
-        raise ConfigError(f"encoder {called} must be a module, or a class or function that makes one.")
-    wanted = inspect.signature(given).parameters
     known = {"in_channels": features, "hidden_channels": hidden, "hidden": hidden, "num_layers": layers, "layers": layers}
-    needed = [name for name, each in wanted.items() if each.default is each.empty and each.kind not in _ANY_NUMBER]
-    options = {name: value for name, value in known.items() if name in wanted}
-    if "out_channels" in needed:
-        options["out_channels"] = hidden
-    if "in_channels" not in wanted and needed and needed[0] not in options:
-        options[needed[0]] = features
-    missing = [name for name in needed if name not in options]
-    if missing:
-        raise ConfigError(f"encoder {called} needs {', '.join(missing)}: name a function that makes it with them.")
-    try:
-        made = given(**options)
-    except Exception as error:  # the user's own code can raise anything
-        stated = ", ".join(f"{name}={value}" for name, value in options.items())
-        raise ConfigError(f"encoder {called}({stated}) cannot be made: {type(error).__name__}: {one_line(error)}") from error
-    if not isinstance(made, nn.Module):
-        raise ConfigError(f"encoder {called} must make a torch.nn.Module, not {type(made).__name__}.")
-    return made
-
-
-_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return create_module(given, "encoder", known, first="in_channels", needed={"out_channels": hidden})
 
 
 class UserEncoder(nn.Module):
@@ -110,7 +58,7 @@ class UserEncoder(nn.Module):
         super().__init__()
         self.module = module
         wanted = inspect.signature(module.forward).parameters
-        many = any(each.kind in _ANY_NUMBER for each in wanted.values())
+        many = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in wanted.values())
         needed = [each for each in wanted.values() if each.default is each.empty]
         self.takes_graphs = not many and "edge_index" not in wanted and len(needed) == 1
         self.takes = [name for name in _OPTIONAL if name in wanted and getattr(module, f"supports_{name}", True)]
@@ -128,14 +76,28 @@ class UserEncoder(nn.Module):
             found = self.module(graphs.x, graphs.edge_index, **options)
         if not isinstance(found, Tensor) or found.ndim != 2:
             shape = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise ShapeError(f"encoder {type(self.module).__name__} must return a matrix of representations, not {shape}.")
+            raise ShapeError(
+                f"encoder {type(self.module).__name__} must return a matrix of representations, not {shape}: {_CONTRACT}."
+            )
         return found
 
     @torch.no_grad()
     def probe(self, graphs: Data) -> Tensor:
-        """Returns the output in evaluation mode; lazy layers get their sizes by this call."""
-        with evaluating(self):
-            found: Tensor = self(graphs)
+        """Returns the output in evaluation mode; lazy layers get their sizes by this call.
+
+        Raises:
+            ConfigError: the module cannot run.
+            ShapeError: as of a call.
+        """
+        try:
+            with evaluating(self):
+                found: Tensor = self(graphs)
+        except ShapeError:
+            raise
+        except Exception as error:  # the user's own code can raise anything
+            raise ConfigError(
+                f"encoder {type(self.module).__name__} cannot run ({one_line(error)}); wanted is {_CONTRACT}."
+            ) from error
         return found
 
     def warn_of_unused(self, graph: Data) -> None:
@@ -153,12 +115,15 @@ def warn_of_unused(graph: Data, accepted: Sequence[str], encoder: str) -> None:
 
 
 def create_augmentation(given: Any) -> Augmentation:
-    """Returns a callable, or an object of a class that needs no arguments; raises `ConfigError` for others."""
-    if inspect.isclass(given):
+    """Returns a callable, or an object of a class with the arguments given; raises `ConfigError` for others."""
+    if inspect.isclass(own := given.func if isinstance(given, partial) else given):
         try:
             given = given()
         except TypeError as error:
-            raise ConfigError(f"augmentation {given.__name__} cannot be made without arguments: name an object.") from error
+            raise ConfigError(
+                f"augmentation {own.__name__} cannot be made: {error}. Name an object, or give arguments as "
+                "MODULE:NAME:key=value."
+            ) from error
     if not callable(given):
         raise ConfigError(f"augmentation {given!r} must be callable on a Data.")
     augmentation: Augmentation = given
@@ -166,7 +131,7 @@ def create_augmentation(given: Any) -> Augmentation:
 
 
 class UserModules:
-    """An encoder and augmentations of the user: objects from Python, else those that a recipe names by ``MODULE:NAME``.
+    """An encoder and augmentations of the user: objects from Python, else those that a recipe names (see `find`).
 
     Args:
         encoder: a module, or a class or function that returns one; None: the recipe's.
@@ -202,7 +167,8 @@ def _name(each: Any) -> str:
 
 def takes_batch(augmentation: Augmentation) -> bool:
     """Returns whether an augmentation takes a whole ``Batch``, by the annotation of its argument."""
-    called: Any = augmentation if inspect.isroutine(augmentation) else type(augmentation).__call__
+    plain = inspect.isroutine(augmentation) or isinstance(augmentation, partial)
+    called: Any = augmentation if plain else type(augmentation).__call__
     notes = [each.annotation for each in inspect.signature(called).parameters.values() if each.name != "self"]
     return bool(notes) and (notes[0] is Batch or (isinstance(notes[0], str) and notes[0].split(".")[-1] == "Batch"))
 

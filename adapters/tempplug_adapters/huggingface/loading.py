@@ -12,9 +12,10 @@ from json import JSONDecodeError
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer, ImageProcessingMixin
+from transformers import AutoConfig, AutoTokenizer, ImageProcessingMixin, PreTrainedModel
 
 from tempplug.errors import ConfigError, TempplugError
+from tempplug_adapters.own_modules import create_module, find
 from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 
 
@@ -53,6 +54,30 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
             "same token without it, or another pooling."
         )
     return model
+
+
+def own_model(model: Any, word: str | None) -> Any:
+    """Returns a pretrained model, or the one that the user's class or function makes from it.
+
+    Args:
+        model: the pretrained model.
+        word: of ``model``, the pretrained one, and ``config``, its configuration, it gets those that it takes (see
+            `own_modules.find`); None: none.
+
+    Raises:
+        ConfigError: it makes no model of transformers, or one of another width.
+    """
+    if word is None:
+        return model
+    made = create_module(find(word, "encoder"), "encoder", {"model": model, "config": model.config}, first="model")
+    width, own = (getattr(getattr(each, "config", None), "hidden_size", None) for each in (model, made))
+    if not isinstance(made, PreTrainedModel) or own != width:
+        raise ConfigError(
+            f"encoder '{word}' made a {type(made).__name__} with config.hidden_size={own}; it must make a model of "
+            f"transformers (PreTrainedModel), called as {type(model).__name__} is and with config.hidden_size={width}: take "
+            "model, the pretrained one, or config, and return it changed, or a model of your own."
+        )
+    return made
 
 
 def load_config(name: str) -> Any:

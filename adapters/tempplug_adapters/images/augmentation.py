@@ -7,14 +7,16 @@ views on any device. Pixels stay in [0, 1]; the backbone normalises them. This m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, install_command, nearest
+from tempplug.options import Number, options_of
 
 BLUR_SIGMA: Final = (0.1, 2.0)
 """Range of a blur's standard deviation, in pixels."""
@@ -85,7 +87,8 @@ def create_augmentation(recipe: str, size: int) -> nn.Module:
     than ``size`` are not smoothed before a crop is made smaller: load them at about this size.
 
     Args:
-        recipe: one of `RECIPES`, or ``none`` for the resized middle square without randomness.
+        recipe: one of `RECIPES`, or ``none`` for the resized middle square without randomness; with options of
+            `create_small_crops`, which make this view a large crop.
         size: pixels of each side of a view.
 
     Returns:
@@ -93,7 +96,7 @@ def create_augmentation(recipe: str, size: int) -> nn.Module:
 
     Raises:
         UnknownNameError: no recipe of that name.
-        ConfigError: the size is not at least 1.
+        ConfigError: the size is not at least 1, or an option is out of range.
         MissingDependencyError: kornia is not installed.
 
     Example:
@@ -102,12 +105,69 @@ def create_augmentation(recipe: str, size: int) -> nn.Module:
         >>> augmentation(torch.rand(4, 3, 48, 40)).shape
         torch.Size([4, 3, 32, 32])
     """
-    if recipe != UNCHANGED and recipe not in RECIPES:
-        known = (*RECIPES, UNCHANGED)
-        raise UnknownNameError(f"unknown augmentation '{recipe}'.{nearest(recipe, known)} Known: {', '.join(known)}.")
+    name, crops = _with_crops(recipe)
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
         raise ConfigError(f"size={size} of the augmentation '{recipe}' must be a whole number of pixels, at least 1.")
-    return Augmentation([_MiddleSquare(size)] if recipe == UNCHANGED else _steps(RECIPES[recipe], size), size)
+    if name == UNCHANGED:
+        return Augmentation([_MiddleSquare(size)], size)
+    settings = RECIPES[name] if crops is None else replace(RECIPES[name], crop_scale=(crops.scale, 1.0))
+    return Augmentation(_steps(settings, size), size)
+
+
+def create_small_crops(recipe: str, size: int) -> tuple[int, nn.Module] | None:
+    """Returns the number of small crops of each image, and the module that makes one; None where the recipe has none.
+
+    ``simclr:small=6`` makes 6 small crops beside two large ones; ``size`` are the pixels of each side (3/7 of a view's, as 96
+    of 224), ``scale`` the share of the area that large crops exceed and small ones keep at most, at least 0.05 (0.14).
+
+    Args:
+        recipe: as in `create_augmentation`.
+        size: pixels of each side of a view.
+
+    Raises:
+        TempplugError: as there.
+
+    Source: Caron et al. 2020 (SwAV), multi-crop, with its scales.
+
+    >>> count, module = create_small_crops("simclr-cifar:small=6,size=16", 32)
+    >>> count, module(torch.rand(4, 3, 40, 40)).shape
+    (6, torch.Size([4, 3, 16, 16]))
+    """
+    name, crops = _with_crops(recipe)
+    if crops is None:
+        return None
+    side = crops.size or max(1, round(size * 3 / 7))
+    return crops.small, Augmentation(_steps(replace(RECIPES[name], crop_scale=(_SMALLEST, crops.scale)), side), side)
+
+
+_SMALLEST = 0.05
+
+
+@dataclass(frozen=True)
+class _Crops:
+    small: Annotated[int, Number(at_least=1, integer=True)] = 0
+    size: Annotated[int | None, Number(at_least=1, integer=True, optional=True)] = None
+    scale: Annotated[float, Number(above=_SMALLEST, below=1)] = 0.14
+
+    def __post_init__(self) -> None:
+        for each in options_of(type(self)):
+            value = getattr(self, each.name)
+            if each.kind is not None:
+                each.kind.check(f"{each.name}={value} of small crops", value)
+
+
+def _with_crops(recipe: str) -> tuple[str, _Crops | None]:
+    """Returns the name of a recipe and its small crops."""
+    name, options = parse_spec(recipe)
+    if name != UNCHANGED and name not in RECIPES:
+        known = (*RECIPES, UNCHANGED)
+        raise UnknownNameError(f"unknown augmentation '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
+    allowed = () if name == UNCHANGED else tuple(each.name for each in fields(_Crops))
+    if wrong := [option for option in options if option not in allowed]:
+        raise ConfigError(
+            f"augmentation '{name}' has no option '{wrong[0]}'.{nearest(wrong[0], allowed)} It has: {', '.join(allowed)}."
+        )
+    return name, _Crops(**options) if options else None
 
 
 class Augmentation(nn.Module):

@@ -6,6 +6,7 @@ Normalisation is inside, so data and augmentations do without it. It must not de
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameE
 from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
 from tempplug_adapters.images.networks import RESNETS, VITS, create_resnet, create_vit
 from tempplug_adapters.modes import evaluating
+from tempplug_adapters.own_modules import create_module, find
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 """Mean of ImageNet's red, green and blue in [0, 1]."""
@@ -41,6 +43,7 @@ class Backbone(nn.Module):
         std: of each channel, by which they are then divided, greater than 0.
         dimension: F; None: found with one black image, of the size that the module's configuration names, else of 32 x 32
             pixels, or of 224 x 224 where the module refuses that.
+        image_size: of that image, if its configuration names none; None: as above.
 
     Attributes:
         module: as given.
@@ -66,6 +69,7 @@ class Backbone(nn.Module):
         std: Sequence[float] = IMAGENET_STD,
         *,
         dimension: int | None = None,
+        image_size: int | None = None,
     ) -> None:
         super().__init__()
         if len(mean) != len(std) or not mean:
@@ -78,7 +82,7 @@ class Backbone(nn.Module):
         device = next((each.device for each in module.parameters()), None)
         self.register_buffer("mean", torch.tensor(mean, dtype=torch.float32, device=device).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(std, dtype=torch.float32, device=device).view(-1, 1, 1))
-        self.dimension = self._probe() if dimension is None else dimension
+        self.dimension = self._probe(image_size) if dimension is None else dimension
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns the representations, [B, F].
@@ -139,9 +143,9 @@ class Backbone(nn.Module):
             "pooler_output or last_hidden_state: wrap it in a module that gives one of them."
         )
 
-    def _probe(self) -> int:
+    def _probe(self, image_size: int | None) -> int:
         """Returns the width of the representations; modes, statistics and random states stay unchanged."""
-        named = getattr(getattr(self.module, "config", None), "image_size", None)
+        named = getattr(getattr(self.module, "config", None), "image_size", image_size)
         with evaluating(self):
             for size in _PROBE_SIZES if named is None else (named,):
                 height, width = (size, size) if isinstance(size, int) else size
@@ -156,6 +160,16 @@ class Backbone(nn.Module):
             f"{type(self.module).__name__} cannot run on an image of {height} x {width} pixels ({cause}): pass dimension=, the "
             "width of its representations."
         ) from cause
+
+
+_KNOWN = f"Known: {', '.join(BACKBONES)}, and {', '.join(f'{each}:NAME' for each in LIBRARIES)}, and MODULE:NAME of your own."
+_CONTRACT = "A backbone takes images [B, 3, H, W], normalised, and returns [B, F] or [B, F, h, w]."
+
+
+def is_own(name: str) -> bool:
+    """Returns whether a backbone is a module of the user, ``MODULE:NAME``, whose import runs code."""
+    library, separator, _ = name.partition(":")
+    return bool(separator) and library not in LIBRARIES and not Path(name).exists()
 
 
 def create_backbone(
@@ -175,10 +189,12 @@ def create_backbone(
     Args:
         name: ``resnet18``, ``resnet34``, ``resnet50``, ``resnet101``, ``resnet152``, ``vit-tiny``, ``vit-small``, ``vit-base``
             (random weights); ``transformers:NAME`` with a folder or a name on the Hugging Face hub (its weights); or
-            ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` if that package is installed.
+            ``timm:NAME``, ``torchvision:NAME``, ``lightly:NAME`` if that package is installed; or ``MODULE:NAME`` or
+            ``MODULE:NAME:key=value`` of any module, or class or function that makes one (see `find`), called with the
+            ``image_size`` if it takes that.
         stem: of a ResNet: ``imagenet`` (None) or ``cifar``, see `create_resnet`.
         width: of a ResNet: channels of the first stage; None: 64.
-        image_size: of a ViT: height and width of the images; None: 224.
+        image_size: of a ViT, or for a module of the user: height and width of the images; None: 224.
         patch_size: of a ViT; None: fits the image size, see `create_vit`.
         zero_init_residual: of a ResNet, see `create_resnet`.
         pretrained: of ``timm:`` and ``torchvision:``: with the weights of the package.
@@ -203,15 +219,28 @@ def create_backbone(
         make, allowed = create_resnet, ("stem", "width", "zero_init_residual")
     elif name in VITS:
         make, allowed = create_vit, ("image_size", "patch_size")
+    elif is_own(name):
+        return _own(name, image_size, mean, std)
     elif library in LIBRARIES and separator:
         make, allowed = create_installed, ("pretrained",) if library in ("timm", "torchvision") else ()
     else:
-        raise UnknownNameError(
-            f"there is no backbone '{name}'.{nearest(name, BACKBONES)} Known: {', '.join(BACKBONES)}, and "
-            f"{', '.join(f'{each}:NAME' for each in LIBRARIES)}."
-        )
+        raise UnknownNameError(f"there is no backbone '{name}'.{nearest(name, BACKBONES)} {_KNOWN}")
     if (wrong := next((option for option in given if option not in allowed), None)) is not None:
         raise ConfigError(f"{wrong}={given[wrong]} is no option of '{name}', which takes {', '.join(allowed) or 'none'}.")
     network = make(name, **given)
     own_mean, own_std = trained_normalisation(name, network) or (IMAGENET_MEAN, IMAGENET_STD)
     return Backbone(network, own_mean if mean is None else mean, own_std if std is None else std)
+
+
+def _own(name: str, image_size: int | None, mean: Sequence[float] | None, std: Sequence[float] | None) -> Backbone:
+    try:
+        given = find(name, "backbone")
+    except ConfigError as error:
+        raise ConfigError(f"{str(error).rstrip('.')}. {_KNOWN}") from error
+    network = create_module(given, "backbone", {} if image_size is None else {"image_size": image_size})
+    if isinstance(network, Backbone):
+        return network
+    try:
+        return Backbone(network, mean or IMAGENET_MEAN, std or IMAGENET_STD, image_size=image_size)
+    except (ConfigError, ShapeError) as error:
+        raise type(error)(f"backbone '{name}': {error} {_CONTRACT}") from error

@@ -1,4 +1,4 @@
-"""Folders of image files: one folder for each class, and the splits train and test beside each other.
+"""Folders of image files: one folder for each class, and the splits train and test beside each other; or without classes.
 
 `datasets` reads such folders too ("imagefolder"), but lists 20,000 files in 14 s instead of 0.1 s, takes the innermost folder
 as the class, and stops at a missing or damaged file. This module must not depend on data sets or pixels.
@@ -28,8 +28,9 @@ SPLITS: Final = {"train": ("train",), "test": ("test", "val")}
 def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     """Returns the image files of one split of a folder that has a folder for each.
 
-    The classes are those of all splits, so that a label means the same in each. A warning names classes of the test set that
-    have images but no training folder, for example because of a differently written name.
+    Training images may have no classes: those in ``train`` alone, or, in a folder without splits, all at any depth. The classes
+    are those of all splits, so that a label means the same in each. A warning names classes of the test set that have images
+    but no training folder, for example because of a differently written name.
 
     Args:
         folder: holds ``train`` and ``test`` or ``val``, each with a folder for each class.
@@ -37,12 +38,19 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
         name: of the set.
 
     Raises:
-        DataError: the split's folder does not exist or has no class folder with images, or a folder cannot be read.
+        DataError: the split's folder does not exist or has no images or, for tests, no class folder; or one cannot be read.
     """
     there = split_folders(folder)
     wanted = next((place for place in there if place.name in SPLITS[split]), None)
     if wanted is None:
-        raise DataError(f"{folder} must hold a folder {' or '.join(SPLITS[split])} that has a folder of images for each class.")
+        places = [folder / word for words in SPLITS.values() for word in words]
+        bare = folder / "train" if _is_folder(folder / "train") else folder if not any(map(_is_folder, places)) else None
+        if split == "train" and bare is not None and (files := image_files(bare)):
+            return EncodedSet(FileList(tuple(files)), None, (), name)
+        alone = ", or images alone, to train without classes" if split == "train" else ""
+        raise DataError(
+            f"{folder} must hold a folder {' or '.join(SPLITS[split])} that has a folder of images for each class{alone}."
+        )
     found = list_folder(wanted, name, tuple(sorted({word for place in there for word in class_folders(place)})))
     training = next((place for place in there if place.name in SPLITS["train"]), None)
     if training is not None and training != wanted and found.labels is not None:

@@ -21,6 +21,7 @@ from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_s
 from tempplug_adapters.images.image_decoding import check_size, resize_all
 from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, decode_all
 from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
+from tempplug_adapters.images.shards import read_shards, shards_of
 
 Split = Literal["train", "test"]
 Found = EncodedSet | ImageArray
@@ -42,7 +43,8 @@ def load_images(
 
     Args:
         dataset: one of `DATASETS`; or the path of a folder that holds ``train`` and ``test`` or ``val``, each with a folder of
-            image files for each class, or parquet files of them; or of one parquet file, to train on.
+            image files for each class, or parquet files or tars of a webdataset (see `read_shards`); of one such file, to train
+            on; or of a folder of images at any depth, to train on without classes.
         split: ``train`` or ``test``; the validation set is the test set if that has no labels.
         data_dir: folder of real data that contains the unpacked data set, directly or below ``vision``. None loads
             ``cifar10``, ``cifar100``, ``tiny-imagenet`` and ``imagenet`` from the Hugging Face hub. ``digits`` and a path
@@ -92,8 +94,11 @@ class _Layout:
 
 
 def _read_folder(folder: Path, split: Split, name: str) -> EncodedSet:
-    if not split_folders(folder) and any(folder.rglob("*.parquet")):
-        return load_parquet(folder, split, name)
+    if not split_folders(folder):
+        if any(folder.rglob("*.parquet")):
+            return load_parquet(folder, split, name)
+        if tars := shards_of(folder, split):
+            return read_shards(tars, name)[0]
     return list_split(folder, split, name)
 
 
@@ -160,9 +165,11 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
             return _read_folder(folder, split, name), True
         if folder.suffix == ".parquet" and folder.is_file():
             return load_parquet(folder, split, name), True
+        if tars := shards_of(folder, split):
+            return read_shards(tars, name)[0], True
         wanted = (
             "a data set of your own is a folder that holds train and test or val, each with a folder for each class, or with "
-            "parquet files of them"
+            "parquet files or tars of a webdataset; or a folder of images without classes"
         )
         if folder.exists():
             raise DataError(f"{dataset} is no folder: {wanted}.")

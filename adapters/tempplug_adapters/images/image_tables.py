@@ -1,7 +1,7 @@
 """Images in tables: data sets of the Hugging Face hub at pinned revisions, and parquet files as the hub writes them.
 
 Both are read with `datasets`, which runs no code of a data set. Its cache holds a copy of a table, from which rows are read at
-each access. Images stay encoded here.
+each access. Images stay encoded here. A table of paths and captions, as open_clip trains on, names files on disk.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ from typing import Any, Final
 
 import torch
 
-from tempplug.errors import DataError, MissingDependencyError
+from tempplug.errors import DataError, MissingDependencyError, nearest, quoted
+from tempplug_adapters.data_files.tables import read_rows
+from tempplug_adapters.images.class_folders import FileList
 from tempplug_adapters.images.image_set import EncodedSet
+from tempplug_adapters.images.shards import caption_of, read_shards, shards_of
 from tempplug_adapters.storage.files import one_line
 
 Captions = list[tuple[str, ...]]
 """One or several captions of each image."""
-CAPTIONS: Final = ("text", "caption", "captions", "sentences")
-"""Possible names of the column of captions; the first that exists is used."""
+CAPTIONS: Final = ("text", "caption", "captions", "sentences", "txt", "title")
+"""Possible names of the column of captions, or of their ending in a webdataset; the first that exists is used."""
+_PATHS: Final = ("filepath", "file_name", "image_path", "path", "image")
+"""Likewise of the files of a table of paths and captions."""
+TABLES: Final = (".csv", ".tsv")
+"""Suffixes of these tables."""
 
 
 HUB: Final = {
@@ -89,8 +96,10 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
     """Returns the images of one split with their captions, or None if there is no test set.
 
     Args:
-        dataset: a folder as `datasets` reads it, images with ``metadata.jsonl`` or ``metadata.csv`` (``file_name``, ``text``)
-            or parquet files, for each split; or a name on the Hugging Face hub, downloaded if necessary.
+        dataset: a folder as `datasets` reads it, images with ``metadata.jsonl`` or ``metadata.csv`` (``file_name``, ``text``),
+            parquet files, or the tars of a webdataset, for each split; one tar, which is a training set; a table of paths and
+            captions, ``.csv`` or ``.tsv``, with commas or tabs (``filepath``, ``title``), which is one, too, or a folder with
+            ``train.csv`` and ``test.csv``; or a name on the Hugging Face hub, downloaded if necessary.
         split: ``train`` or ``test``.
         name: of the set.
         column: of the captions, texts or lists of them; None: one of `CAPTIONS`, else the only column of texts.
@@ -99,8 +108,16 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
         MissingDependencyError: the library ``datasets`` is not installed.
         DataError: it cannot be loaded, has no such columns, or an image without a caption.
     """
+    path = Path(dataset)
+    if (table := _table_of_paths(path, split)) is not None:
+        return _read_paths(table, name, column)
+    if path.suffix in TABLES and path.is_file():
+        return None
+    if tars := [*shards_of(path, "train"), *shards_of(path, "test")]:
+        tars = shards_of(path, split)
+        return _captioned_shards(tars, name, column) if tars or split == "train" else None
     library = _library(dataset)
-    place = glob.escape(dataset) if Path(dataset).is_dir() else dataset
+    place = glob.escape(dataset) if path.is_dir() else dataset
     tables = _loaded(library, f"{dataset} cannot be loaded as images with captions", "", place)
     found = next((word for word in SPLITS[split] if word in tables), None)
     if found is None:
@@ -120,6 +137,55 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
     if (bare := next((row for row, texts in enumerate(captions) if not all(texts) or not texts), None)) is not None:
         raise DataError(f"row {bare} of {dataset} {found} has no caption in column {wanted[0]}.")
     return EncodedSet(source, None, (), name), captions
+
+
+def _captioned_shards(tars: list[Path], name: str, column: str | None) -> tuple[EncodedSet, Captions]:
+    known = (column,) if column else CAPTIONS
+    encoded, samples = read_shards(tars, name, (*known, "json"))
+    source: Any = encoded.source
+    return encoded, [(caption_of(source, place, texts, known),) for place, texts in enumerate(samples)]
+
+
+def _table_of_paths(path: Path, split: str) -> Path | None:
+    """Returns the table of paths and captions of a split, if there is one."""
+    if path.suffix in TABLES and path.is_file():
+        return path if split == "train" else None
+    named = (path / f"{word}{ending}" for word in SPLITS[split] for ending in TABLES)
+    return next((each for each in named if each.is_file()), None)
+
+
+def _read_paths(table: Path, name: str, column: str | None) -> tuple[EncodedSet, Captions]:
+    """Returns the images that a table names, each with all captions of its rows."""
+    (_, header), *rows = read_rows(table)
+    places = []
+    for kind, known in (("of paths", _PATHS), ("of captions", (column,) if column else CAPTIONS)):
+        place = next((header.index(each) for each in known if each in header), None)
+        if place is None:
+            remedy = "" if kind == "of paths" else " Name it with --caption-column."
+            near = nearest(known[0], header)
+            raise DataError(
+                f"{table}, line 1: there must be a column {kind}, {' or '.join(known)}.{near} It has: "
+                f"{', '.join(header)}.{remedy}"
+            )
+        places.append(place)
+    captions: dict[str, list[str]] = {}
+    for line, fields in rows:
+        path, caption = (fields[place] for place in places)
+        for place, value in zip(places, (path, caption), strict=True):
+            if not value.strip():
+                raise DataError(f"{table}, line {line}: column {quoted(header[place])} is empty.")
+        captions.setdefault(path, []).append(caption)
+    if not captions:
+        raise DataError(f"{table} holds no rows, only a header.")
+    first = next(iter(captions))
+    folder = next((each for each in (table.parent, Path()) if (each / first).is_file()), None)
+    if folder is None:
+        raise DataError(
+            f"{table}, line {rows[0][0]}: the image {quoted(first)} does not exist, neither in {table.parent} nor in the "
+            "working directory: paths must be absolute, or begin at one of these."
+        )
+    files = FileList(tuple(str(folder / each) for each in captions))
+    return EncodedSet(files, None, (), name), [tuple(each) for each in captions.values()]
 
 
 def _source(rows: Any, library: Any, where: object) -> _Rows | None:

@@ -18,7 +18,7 @@ from tempplug_adapters.bias_evaluation.bias_data import find_bias_file, has_bias
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import MODEL, MaskedLanguageModel
 from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
-from tempplug_adapters.huggingface.loading import load_pretrained
+from tempplug_adapters.huggingface.loading import load_pretrained, own_model
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
@@ -48,9 +48,13 @@ class MabelModel(nn.Module):
             initialise(layer, encoder.config)
 
     @classmethod
-    def from_pretrained(cls, name: str) -> MabelModel:
-        """Returns the model for a pretrained one; raises ConfigError if it has no masked language modelling head."""
-        return cls(load_pretrained(AutoModelForMaskedLM, name, purpose=MODEL))
+    def from_pretrained(cls, name: str, own: str | None = None) -> MabelModel:
+        """Returns the model for a pretrained one, or for what `own_model` makes from it.
+
+        Raises:
+            ConfigError: it has no masked language modelling head.
+        """
+        return cls(own_model(load_pretrained(AutoModelForMaskedLM, name, purpose=MODEL), own))
 
     def embed(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """Returns one embedding per sentence, [n, D], from its tokens, [n, T], beginning with [CLS]."""
@@ -89,7 +93,7 @@ class MabelModule(nn.Module):
 
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
-        self.model = MabelModel.from_pretrained(recipe.model_name_or_path)
+        self.model = MabelModel.from_pretrained(recipe.model_name_or_path, recipe.encoder)
         if not recipe.mlm_weight:  # DistributedDataParallel would wait for the gradients of unused parameters
             used = {id(each) for each in self.model.encoder.base_model.parameters()}
             for each in self.model.encoder.parameters():

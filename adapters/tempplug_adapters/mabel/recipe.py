@@ -46,6 +46,10 @@ class MabelRecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="masked language model, its head included: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
+    encoder: Annotated[
+        str | None,
+        Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
+    ] = None
     max_length: Annotated[int, integer("tokens of a sentence in training; the rest is cut", 3)] = 128
     alignment_weight: Annotated[float, Number(at_least=0, help="of the loss that aligns a pair with its counterfactual")] = 0.05
     alignment_of: Annotated[

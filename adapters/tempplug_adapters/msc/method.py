@@ -6,6 +6,7 @@ Source: Reiss & Hoshen 2023: an image's score is the sum of its squared distance
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,20 +87,29 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
     """
 
     def load(self, recipe: MSCRecipe, source: Source) -> Anomalies:
-        """Returns the images of a labelled data set, one class being normal, and the network with its pretrained weights."""
-        if recipe.normal_class is None:
-            raise ConfigError("normal_class is not given: name the class that is normal, by its name or its number.")
-        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir)
+        """Returns the images of a labelled data set, one class being normal, and the network with its pretrained weights.
+
+        Training images without classes are all normal. They are measured if ``normal_class`` names a class of the test images.
+        """
 
         def read(split: Split) -> ImageSet:
             return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
 
+        train, normal = read("train"), recipe.normal_class
+        if normal is None and train.labels is not None:
+            raise ConfigError(
+                f"normal_class is not given: name the class of '{train.name}' that is normal, by its name or its number, or "
+                "give a folder of normal images without classes."
+            )
+        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir, recipe.image_size)
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
-        return Anomalies(one_class(read("train"), read("test"), recipe.normal_class, **numbers), backbone)
+        return Anomalies(one_class(train, None if normal is None else read("test"), normal or "", **numbers), backbone)
 
     def describe(self, data: Anomalies) -> str:
         """Returns the numbers of images."""
         images = data.images
+        if images.test is None:
+            return f"{len(data)} training images without classes, all normal; no test, which --normal-class begins"
         return (
             f"{len(data)} training images of class {images.normal_class}, {len(images.test)} test images of which "
             f"{int(images.anomalous.sum())} are anomalies"
@@ -133,14 +143,18 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
 
     def evaluate(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> dict[str, float]:
         """Returns the ROC-AUC × 100 of the network, that of the pretrained one, and by how much the first is higher."""
+        if data.images.test is None:
+            return {}
         before, (_, after) = module.roc_auc_before, self._measured(recipe, module, data, run)
         return {"roc_auc": after, "roc_auc_before": before, "gain": after - before}
 
     def _measured(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> tuple[Tensor, float]:
-        """Returns the representations of the normal images and the ROC-AUC."""
+        """Returns the representations of the normal images and the ROC-AUC, NaN without a test."""
         images, size = data.images, recipe.image_size
-        share = len(images.train) / (len(images.train) + len(images.test))
+        share = len(images.train) / (len(images.train) + len(images.anomalous))
         normal = represent(module.backbone, images.train, size, progress=lambda part: run.progress(share * part))
+        if images.test is None:
+            return normal, math.nan
         tested = represent(module.backbone, images.test, size, progress=lambda part: run.progress(share + (1 - share) * part))
         return normal, roc_auc(anomaly_scores(normal, tested, recipe.neighbours), images.anomalous)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
 from tempplug_adapters.msc.recipe import MOBILENET, MOBILENET_FILE
 from tempplug_adapters.storage.tensors import read_tensors
 
@@ -41,15 +41,19 @@ _NAMES: Final = (
 )
 
 
-def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path | None = None) -> Backbone:
+def load_backbone(
+    name: str, weights: str | Path | None = None, data_dir: Path | None = None, image_size: int | None = None
+) -> Backbone:
     """Returns a network with pretrained weights, ready for images in [0, 1].
 
     Args:
-        name: ``mobilenet-v2``; a folder or a name on the Hugging Face hub that transformers loads; or ``timm:NAME`` or
-            ``torchvision:NAME`` with the package's weights. MSC needs pretrained weights.
+        name: ``mobilenet-v2``; a folder or a name on the Hugging Face hub that transformers loads; ``timm:NAME`` or
+            ``torchvision:NAME`` with the package's weights; or ``MODULE:NAME`` of the user, see `create_backbone`. MSC needs
+            pretrained weights.
         weights: of ``mobilenet-v2``: a state dict in torchvision's layout that was trained with TensorFlow's padding, see
             `load_mobilenet`.
         data_dir: folder with `MOBILENET_FILE`, which is used without ``weights``.
+        image_size: pixels of each side, for a module of the user.
 
     Raises:
         ConfigError: weights for another network, or none for this one; or the model cannot be loaded.
@@ -61,6 +65,8 @@ def load_backbone(name: str, weights: str | Path | None = None, data_dir: Path |
         return Backbone(network.mobilenet_v2, dimension=network.classifier.in_features)
     if weights is not None:
         raise ConfigError(f"weights='{weights}' are of backbone '{MOBILENET}', but backbone '{name}' was asked for.")
+    if is_own(name):
+        return create_backbone(name, image_size=image_size)
     library = name.partition(":")[0]
     if library in _WITH_WEIGHTS:
         return create_backbone(name, pretrained=True)

@@ -18,13 +18,13 @@ class OneClassData:
 
     Attributes:
         train: normal images; their labels are not used.
-        test: images of all classes.
-        anomalous: [T] boolean, which test images are anomalies.
-        normal_class: its name.
+        test: images of all classes; None without a test.
+        anomalous: [T] boolean, which test images are anomalies; none without a test.
+        normal_class: its name; empty without a test.
     """
 
     train: ImageSet
-    test: ImageSet
+    test: ImageSet | None
     anomalous: Tensor
     normal_class: str
 
@@ -53,7 +53,12 @@ def class_number(classes: Sequence[str], wanted: str) -> int:
 
 
 def one_class(
-    train: ImageSet, test: ImageSet, normal_class: str, *, train_images: int | None = None, test_images: int | None = None
+    train: ImageSet,
+    test: ImageSet | None,
+    normal_class: str,
+    *,
+    train_images: int | None = None,
+    test_images: int | None = None,
 ) -> OneClassData:
     """Returns the data in which one class is normal.
 
@@ -61,8 +66,8 @@ def one_class(
     floor(i·n/m), for i from 0 to m - 1.
 
     Args:
-        train: labelled; only its normal images are kept.
-        test: labelled with the same classes.
+        train: labelled, and only its normal images are kept; or without classes, when all are normal.
+        test: labelled with the same classes; None, where the training images have no classes, for no test.
         normal_class: name or number, see `class_number`.
         train_images: most normal images, at least 2; None for all.
         test_images: most test images, at least one a class, equally many of each class; None for all.
@@ -76,16 +81,17 @@ def one_class(
     """
     if train_images is not None and train_images < 2:
         raise ConfigError(f"train_images={train_images} must be at least 2: each image is contrasted with another one.")
+    if test is None:
+        return OneClassData(_normal(train, torch.arange(len(train)), train_images, ""), None, torch.zeros(0).bool(), "")
     if test_images is not None and test_images < len(test.classes):
         raise ConfigError(f"test_images={test_images} must be at least {len(test.classes)}, one a class.")
-    train_labels, test_labels = _labels(train), _labels(test)
-    if train.classes != test.classes:
+    test_labels = _labels(test)
+    if train.labels is not None and train.classes != test.classes:
         raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes.")
-    normal = class_number(train.classes, normal_class)
-    name = train.classes[normal]
-    kept = _evenly((train_labels == normal).nonzero()[:, 0], train_images)
-    if len(kept) < 2:
-        raise DataError(f"the set '{train.name}' has {len(kept)} images of class '{name}': wanted at least 2 to train on.")
+    normal = class_number(test.classes, normal_class)
+    name = test.classes[normal]
+    every = torch.arange(len(train)) if train.labels is None else (_labels(train) == normal).nonzero()[:, 0]
+    kept = _normal(train, every, train_images, f" of class '{name}'")
     if test_images is not None:
         each = test_images // len(test.classes)
         parts = [_evenly((test_labels == number).nonzero()[:, 0], each) for number in range(len(test.classes))]
@@ -94,7 +100,14 @@ def one_class(
     anomalous = test_labels != normal
     if anomalous.all() or not anomalous.any():
         raise DataError(f"the set '{test.name}' needs images of class '{name}' and of others.")
-    return OneClassData(train.subset(kept), test, anomalous, name)
+    return OneClassData(kept, test, anomalous, name)
+
+
+def _normal(train: ImageSet, every: Tensor, wanted: int | None, of: str) -> ImageSet:
+    kept = _evenly(every, wanted)
+    if len(kept) < 2:
+        raise DataError(f"the set '{train.name}' has {len(kept)} images{of}: wanted at least 2 to train on.")
+    return train.subset(kept)
 
 
 def _labels(images: ImageSet) -> Tensor:

@@ -35,10 +35,13 @@ class MSCRecipe(Recipe):
     weight_decay: Annotated[float, Number(at_least=0, help="of weights, never of temperatures")] = 5e-5
     optimizer: Optimizer = "sgd"
     momentum: Annotated[float, Number(at_least=0, below=1, help="of sgd and lars; β₁ of adam and adamw")] = 0.0
-    normal_class: Annotated[str | None, Text(optional=True, help="name or number; images of others are anomalies")] = None
-    backbone: Annotated[str, Text(help=f"{MOBILENET}, a folder or hub name of transformers, timm:NAME or torchvision:NAME")] = (
-        "microsoft/resnet-152"
-    )
+    normal_class: Annotated[
+        str | None, Text(optional=True, help="name or number; images of others are anomalies; none: images without classes")
+    ] = None
+    backbone: Annotated[
+        str,
+        Text(help=f"{MOBILENET}, a folder or hub name of transformers, timm:NAME, torchvision:NAME or MODULE:NAME[:key=value]"),
+    ] = "microsoft/resnet-152"
     weights: Annotated[str | None, Text(optional=True, help=f"of {MOBILENET}; none: {MOBILENET_FILE} of --data-dir")] = None
     image_size: Annotated[int, integer("pixels of each side")] = 224
     frozen_blocks: Annotated[int | None, integer_or_none("first blocks not trained; none: the paper's", 0)] = None
@@ -74,6 +77,6 @@ METHOD = MethodInfo(
             test_images=1000,
         ),
     },
-    datasets="data set of images with classes, by name, or a folder",
+    datasets="data set of images with classes, by name, or a folder; or a folder of normal images alone",
     default_dataset="cifar10",
 )

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from tempplug import ContrastiveLoss
 from tempplug_adapters.recommendation.graph_encoder import GraphEncoder, ItemGraph
-from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
+from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder
 from tempplug_adapters.sparse_sums import ranges
 
 _FLOOR = 1e-8
@@ -106,7 +106,7 @@ class DCRec(nn.Module):
 
     def __init__(
         self,
-        encoder: SequenceEncoder,
+        encoder: HistoryEncoder,
         graph_encoder: GraphEncoder,
         conformity_mean: float = 0.4,
         conformity_deviation: float = 0.1,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import codecs
 import csv
+import datetime
 import gzip
 import math
 import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ from tempplug_adapters.recommendation.recipe import DATASETS
 
 Sequences = tuple[list[NDArray[np.int64]], int]
 """The items of each user in order of time, numbered from 1, and the number of items."""
-_TABLES = (".csv", ".csv.gz", ".parquet")
+_TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".inter", ".parquet")
+_RECBOLE = {"user": "user_id", "item": "item_id", "time": "timestamp"}
+"""RecBole's names of the default columns, which many other tables have, too."""
 _HEADER = "session_id:token\titem_id_list:token_seq\titem_id:token"
 
 
@@ -32,7 +36,8 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
     """Returns the sequences of a data set.
 
     Args:
-        dataset: one of `DATASETS`, a folder ``NAME`` with ``NAME.train.inter`` and ``NAME.test.inter``, or a table.
+        dataset: one of `DATASETS`; a folder ``NAME`` with ``NAME.inter``, as RecBole has it, or with ``NAME.train.inter`` and
+            ``NAME.test.inter``, as DCRec has it; or a table.
         data_dir: folder with ``recsys/NAME.tar.xz``; None without one.
         columns: of a table: user, item, time.
 
@@ -44,11 +49,15 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
     path = Path(dataset)
     if path.name.endswith(_TABLES):
         return read_log(path, columns)
+    if (whole := path / f"{path.resolve().name}.inter").is_file():
+        return read_log(whole, columns)
     if path.is_dir():
         files = [path / f"{path.resolve().name}.{split}.inter" for split in ("train", "test")]
         return _dcrec_sequences({str(file): read_text(file) for file in files})
     if dataset not in DATASETS:
-        wanted = f"wanted {', '.join(DATASETS)}, a folder NAME with NAME.train.inter and NAME.test.inter, or a table"
+        wanted = (
+            f"wanted {', '.join(DATASETS)}, a folder NAME with NAME.inter or NAME.train.inter and NAME.test.inter, or a table"
+        )
         raise DataError(f"no data set {quoted(dataset)}.{nearest(dataset, DATASETS)} {wanted} ({', '.join(_TABLES)}).")
     if data_dir is None:
         raise DataError(f"data set '{dataset}' is read from a folder: name it with --data-dir or TEMPPLUG_DATA.")
@@ -79,7 +88,10 @@ def _dcrec_sequences(texts: dict[str, str]) -> Sequences:
 def _rows(name: str, text: str) -> Iterator[tuple[str, str, list[int], int]]:
     lines = text.removesuffix("\n").split("\n")
     if lines[0].rstrip("\r") != _HEADER:
-        raise DataError(f"{name}, line 1: the header must be {quoted(_HEADER)}; it is {quoted(lines[0])}.")
+        raise DataError(
+            f"{name}, line 1: the header must be {quoted(_HEADER)}; it is {quoted(lines[0])}. Rows of RecBole, one an "
+            "interaction, belong in one file NAME.inter, which is split here."
+        )
     for number, line in enumerate(lines[1:], start=2):
         fields = line.rstrip("\r").split("\t")
         if len(fields) != 3:
@@ -94,12 +106,13 @@ def _rows(name: str, text: str) -> Iterator[tuple[str, str, list[int], int]]:
 def read_log(path: Path, columns: Sequence[str]) -> Sequences:
     """Returns the sequences of a table with a row for each interaction.
 
-    Users and items may be any words, times any numbers. Rows with equal times keep their order. Items are numbered by their
-    first row.
+    Users and items may be any words, times numbers (such as seconds since 1970) or ISO dates, without a zone in UTC. Rows with
+    equal times keep their order. Items are numbered by their first row.
 
     Args:
-        path: ``.csv`` (quoted as usual, with a header), also with ``.gz``, or ``.parquet``.
-        columns: user, item, time.
+        path: ``.csv`` or, with tabs, ``.tsv`` (quoted as usual, with a header), also with ``.gz``; ``.inter`` of RecBole (tabs,
+            no quotes, names as ``user_id:token``); or ``.parquet``.
+        columns: user, item, time; where these words are not in the header, RecBole's ``user_id``, ``item_id``, ``timestamp``.
 
     Raises:
         DataError: the file is missing, damaged or empty, or a row cannot be read; the message names its line.
@@ -112,13 +125,20 @@ def read_log(path: Path, columns: Sequence[str]) -> Sequences:
     users: dict[Any, int] = {}
     items: dict[Any, int] = {}
     of_user, of_item, times = array("q"), array("q"), array("d")
+    dated: bool | None = None
     for place, user, item, time in parts:
         for what, value in zip(columns, (user, item), strict=False):
             if value is None or value == "":
                 raise DataError(f"{place}: column {quoted(what)} is empty.")
         of_user.append(users.setdefault(user, len(users)))
         of_item.append(items.setdefault(item, len(items) + 1))
-        times.append(_time(place, columns[2], time))
+        seconds, is_date = _time(place, columns[2], time)
+        if dated not in (None, is_date):
+            raise DataError(
+                f"{place}: column {quoted(columns[2])} is {quoted(str(time))}, but has numbers and dates: use one kind."
+            )
+        dated = is_date
+        times.append(seconds)
     if not of_user:
         raise DataError(f"{path} holds no rows, only a header.")
     owner = np.frombuffer(of_user, np.int64)
@@ -127,14 +147,20 @@ def read_log(path: Path, columns: Sequence[str]) -> Sequences:
     return np.split(np.frombuffer(of_item, np.int64)[order], ends[:-1]), len(items)
 
 
-def _time(place: str, column: str, value: Any) -> float:
+def _time(place: str, column: str, value: Any) -> tuple[float, bool]:
+    """Returns a number that orders times, and whether the value is a date; one without a zone is in UTC."""
     try:
-        time = float(value.timestamp() if hasattr(value, "timestamp") else value)
-    except (TypeError, ValueError):
-        time = math.nan
-    if not math.isfinite(time):
-        raise DataError(f"{place}: column {quoted(column)} is {quoted(str(value))}; it must be a number, such as seconds.")
-    return time
+        if not hasattr(value, "isoformat"):
+            with suppress(ValueError):
+                if math.isfinite(number := float(value)):
+                    return number, False
+        date = datetime.datetime.fromisoformat(value.isoformat() if hasattr(value, "isoformat") else value)
+        return (date if date.tzinfo else date.replace(tzinfo=datetime.UTC)).timestamp(), True
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{place}: column {quoted(column)} is {quoted(str(value))}; it must be a number, such as seconds, or an ISO date, "
+            "such as 2026-01-31 or 2026-01-31T12:30:00: pandas.to_datetime makes such dates."
+        ) from error
 
 
 def _csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, Any]]:
@@ -148,8 +174,11 @@ def _csv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any, An
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
     try:
         with opened(path, "rb") as stream:
-            reader = csv.reader(lines(stream), strict=True)
+            tabs, recbole = path.name.endswith((".tsv", ".tsv.gz", ".inter")), path.suffix == ".inter"
+            form: Any = {"delimiter": "\t" if tabs else ",", "quoting": csv.QUOTE_NONE if recbole else csv.QUOTE_MINIMAL}
+            reader = csv.reader(lines(stream), strict=True, **form)
             header = next(reader, [])
+            header = [name.partition(":")[0] for name in header] if recbole else header
             places = [_place(path, header, column) for column in columns]
             for fields in reader:
                 if not fields:
@@ -174,11 +203,11 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any
         raise MissingDependencyError(f"{path} needs the package 'pyarrow': pip install pyarrow") from error
     try:
         with parquet.ParquetFile(path) as file:
-            for column in columns:
-                _place(path, file.schema_arrow.names, column)
+            header = file.schema_arrow.names
+            names = [header[_place(path, header, column)] for column in columns]
             row = 0
-            for batch in file.iter_batches(columns=list(columns)):
-                for user, item, time in zip(*(batch.column(name).to_pylist() for name in columns), strict=True):
+            for batch in file.iter_batches(columns=names):
+                for user, item, time in zip(*(batch.column(name).to_pylist() for name in names), strict=True):
                     row += 1
                     yield f"{path}, row {row}", user, item, time
     except (OSError, pyarrow.ArrowException) as error:
@@ -186,7 +215,12 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, Any, Any
 
 
 def _place(path: Path, header: Sequence[str], column: str) -> int:
+    if column not in header and _RECBOLE.get(column) in header:
+        column = _RECBOLE[column]
     if column not in header:
         has = ", ".join(header) or "nothing"
-        raise ConfigError(f"{path} has no column {quoted(column)}.{nearest(column, header)} It has: {has}.")
+        raise ConfigError(
+            f"{path} has no column {quoted(column)}.{nearest(column, header)} It has: {has}. Name those of user, item and "
+            "time, in this order, with --columns."
+        )
     return header.index(column)

@@ -12,18 +12,24 @@ from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
+from tempplug_adapters.own_modules import create_module, find
 from tempplug_adapters.recommendation.evaluation import Ranker, evaluate_ranker, popularity_ranker
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions
 from tempplug_adapters.recommendation.recipe import SequenceRecipe
-from tempplug_adapters.recommendation.sequence_encoder import SequenceEncoder
+from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
 from tempplug_adapters.training.method import Method, Run, Source
 
 S = TypeVar("S", bound=SequenceRecipe)
 
 
-def sequence_encoder(recipe: SequenceRecipe, data: Interactions) -> SequenceEncoder:
-    """Returns the transformer of a recipe with random weights."""
+def sequence_encoder(recipe: SequenceRecipe, data: Interactions) -> HistoryEncoder:
+    """Returns the transformer of a recipe with random weights, or embeddings of items around the user's encoder."""
+    if recipe.encoder is not None:
+        sizes = dict.fromkeys(("hidden", "width", "d_model", "input_size", "hidden_size"), recipe.hidden)
+        known = sizes | {"layers": recipe.layers, "num_layers": recipe.layers, "max_length": recipe.max_length}
+        module = create_module(find(recipe.encoder, "encoder"), "encoder", known, first="hidden")
+        return OwnEncoder(module, data.item_count, recipe.hidden)
     return SequenceEncoder(
         data.item_count,
         recipe.max_length,
@@ -44,7 +50,7 @@ class SequenceModule(nn.Module):
         loss_fn: None, since there is no contrastive loss.
     """
 
-    def __init__(self, encoder: SequenceEncoder) -> None:
+    def __init__(self, encoder: HistoryEncoder) -> None:
         super().__init__()
         self.encoder, self.loss_fn = encoder, None
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
 from tempplug.errors import ConfigError
-from tempplug.options import Number, Words
+from tempplug.options import Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe, integer
 
@@ -39,13 +39,21 @@ class SequenceRecipe(Recipe):
     heads: Annotated[int, integer("of attention")] = 2
     dropout: Annotated[float, DROPOUT] = 0.5
     attention_dropout: Annotated[float, Number(at_least=0, below=1, help="of attention")] = 0.5
+    encoder: Annotated[
+        str | None,
+        Text(optional=True, help="MODULE:NAME[:key=value,...] of a module, class or function, in place of the transformer"),
+    ] = None
     max_length: Annotated[int, integer("newest items of a history that count")] = 50
     validation_share: Annotated[float, Number(above=0, below=1, help="of the users whose last training item validates")] = 0.1
     rankings: Annotated[
         tuple[str, ...],
         Words(RANKINGS, 1, help="full: among all items; sampled: among 100 by popularity, as DCRec; the first one chooses"),
     ] = ("full",)
-    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time")] = ("user", "item", "time")
+    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time; or as RecBole")] = (
+        "user",
+        "item",
+        "time",
+    )
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
@@ -72,5 +80,5 @@ METHOD = MethodInfo(
     target="tempplug_adapters.recommendation.method:SequenceMethod",
     recipes={"dcrec": SequenceRecipe()},
     datasets=f"{', '.join(DATASETS)} of the data folder; a folder NAME with NAME.train.inter and NAME.test.inter, as DCRec has "
-    "them; or a table of user, item and time (.csv, .csv.gz, .parquet)",
+    "them; or a table of user, item and time (.csv, .tsv, also .gz; .parquet; .inter of RecBole, or its folder)",
 )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from tempplug.errors import ConfigError, ShapeError
+from tempplug_adapters.modes import evaluating
+from tempplug_adapters.storage.files import one_line
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -85,7 +90,87 @@ class _Layer(nn.Module):
         return rows.view(*rows.shape[:-1], self.heads, -1).transpose(1, 2)
 
 
-class SequenceEncoder(nn.Module):
+class HistoryEncoder(nn.Module):
+    """The base of encoders of histories: embeddings of items [I + 1, D], by which the next one is scored."""
+
+    items: nn.Embedding
+
+    def scores(self, states: Tensor) -> Tensor:
+        """Returns the scores of all items for each state [B, D], [B, I + 1]; column 0 is padding."""
+        return states @ self.items.weight.T
+
+    def loss(self, states: Tensor, targets: Tensor) -> Tensor:
+        """Returns the mean cross-entropy [] of the targets [B] in 1 … I among all items, in nats, for states [B, D]."""
+        return cross_entropy(states, self.items.weight[1:], targets - 1)
+
+
+class OwnEncoder(HistoryEncoder):
+    """Encodes histories with a module of the user between embeddings of items.
+
+    Args:
+        module: from embeddings [B, L, D] of histories, padded with 0 at the right, to a state for each item, [B, L, D], of
+            which the last of a history is used, or for each history, [B, D]; it also gets ``lengths`` [B], if it takes them. Of
+            several outputs, as of `torch.nn.GRU`, the first is used.
+        items: I.
+        width: D.
+
+    Raises:
+        ConfigError: it cannot run on two histories of three items.
+        ShapeError: it returns another shape, or the state of a history depends on another history.
+
+    >>> OwnEncoder(nn.GRU(8, 8, batch_first=True), 9, 8)(torch.tensor([[3, 4, 0], [7, 0, 0]]), torch.tensor([2, 1])).shape
+    torch.Size([2, 8])
+    """
+
+    def __init__(self, module: nn.Module, items: int, width: int) -> None:
+        super().__init__()
+        self.items = nn.Embedding(items + 1, width, padding_idx=0)
+        nn.init.normal_(self.items.weight, std=_DEVIATION)
+        with torch.no_grad():
+            self.items.weight[0] = 0
+        self.module, self._takes_lengths = module, "lengths" in inspect.signature(module.forward).parameters
+        try:
+            with torch.no_grad(), evaluating(self):
+                histories, lengths = torch.tensor([[1, 1, 1], [items, 0, 0]]), torch.tensor([3, 1])
+                both, alone = self(histories, lengths), self(histories[1:], lengths[1:])
+            if not torch.allclose(both[1:], alone, atol=1e-4):
+                raise ShapeError(
+                    f"encoder {type(module).__name__} mixes the histories of a batch, which come first here "
+                    f"(batch_first=True): {_CONTRACT}"
+                )
+        except ShapeError:
+            raise
+        except Exception as error:  # the user's own code can raise anything
+            raise ConfigError(f"encoder {type(module).__name__} cannot run ({one_line(error)}): {_CONTRACT}") from error
+
+    def forward(self, histories: Tensor, lengths: Tensor) -> Tensor:
+        """Returns the state of each history, [B, D]; an empty history is encoded as one unknown item.
+
+        Args:
+            histories: [B, L] items, oldest first, padded with 0 at the right.
+            lengths: [B], at most L.
+        """
+        lengths, options = lengths.clamp(min=1), {}
+        if self._takes_lengths:
+            options["lengths"] = lengths
+        found = self.module(self.items(histories), **options)
+        states: Tensor = found[0] if isinstance(found, tuple) else found
+        rows, width = len(histories), self.items.embedding_dim
+        shape = tuple(states.shape) if isinstance(states, Tensor) else type(states).__name__
+        if shape == (rows, *histories.shape[1:], width):
+            return states[torch.arange(rows, device=states.device), lengths - 1]
+        if shape != (rows, width):
+            raise ShapeError(f"encoder {type(self.module).__name__} returned {shape}: {_CONTRACT}")
+        return states
+
+
+_CONTRACT = (
+    "it must take embeddings [B, L, hidden] of histories, padded at the right, and lengths [B] if it names them, and return "
+    "states [B, L, hidden] or [B, hidden]."
+)
+
+
+class SequenceEncoder(HistoryEncoder):
     """Encodes histories for the prediction of the next item.
 
     Attention is bidirectional, because each prefix of a sequence is an example of its own.
@@ -148,11 +233,3 @@ class SequenceEncoder(nn.Module):
         for number, layer in enumerate(self.layers, 1):
             tokens = layer(tokens, known, places, ends if number == len(self.layers) else None)
         return tokens
-
-    def scores(self, states: Tensor) -> Tensor:
-        """Returns the scores of all items for each state [B, D], [B, I + 1]; column 0 is padding."""
-        return states @ self.items.weight.T
-
-    def loss(self, states: Tensor, targets: Tensor) -> Tensor:
-        """Returns the mean cross-entropy [] of the targets [B] in 1 … I among all items, in nats, for states [B, D]."""
-        return cross_entropy(states, self.items.weight[1:], targets - 1)

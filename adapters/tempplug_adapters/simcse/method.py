@@ -55,6 +55,7 @@ class SimCSEModule(nn.Module):
             mlp_only_train=recipe.mlp_only_train,
             config=data.config,
             mlm=recipe.mlm_weight > 0,
+            own=recipe.encoder,
         )
         self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
         # Negatives with the text of their anchor's positive are found by the keys of texts, where a term reads them.

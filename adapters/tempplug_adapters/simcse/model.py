@@ -75,11 +75,21 @@ class SimCSEModel(nn.Module):
 
     @classmethod
     def from_pretrained(
-        cls, name: str, pooling: str = "cls", *, mlp_only_train: bool = True, config: Any = None, mlm: bool = False
+        cls,
+        name: str,
+        pooling: str = "cls",
+        *,
+        mlp_only_train: bool = True,
+        config: Any = None,
+        mlm: bool = False,
+        own: str | None = None,
     ) -> SimCSEModel:
-        """Returns the model for a pretrained encoder (folder or hub name); ``mlm`` keeps its token prediction head."""
+        """Returns the model for a pretrained encoder (folder or hub name), or for what `loading.own_model` makes from it.
+
+        ``mlm`` keeps its token prediction head.
+        """
         encoder = loading.load_pretrained(AutoModelForMaskedLM if mlm else AutoModel, name, config=config or load_config(name))
-        return cls(encoder, pooling, mlp_only_train=mlp_only_train)
+        return cls(loading.own_model(encoder, own), pooling, mlp_only_train=mlp_only_train)
 
     @property
     def config(self) -> Any:

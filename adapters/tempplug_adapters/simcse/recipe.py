@@ -56,6 +56,10 @@ class SimCSERecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
+    encoder: Annotated[
+        str | None,
+        Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
+    ] = None
     pooling: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through a randomly initialised MLP")] = "cls"
     mlp_only_train: Annotated[bool, Flag(help="evaluate and save without the MLP of --pooling cls")] = True
     dropout: Annotated[

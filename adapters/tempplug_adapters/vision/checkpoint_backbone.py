@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from tempplug.errors import DataError, MissingDependencyError, TempplugError
-from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
 from tempplug_adapters.images.networks import RESNETS, VITS
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.manifest import MANIFEST, verify
@@ -67,12 +67,13 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
     return settings, content
 
 
-def load_backbone(checkpoint: str | Path) -> Backbone:
+def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     """Returns the trained backbone of a folder, on the CPU and in training mode.
 
     Args:
         checkpoint: the output folder of a training command, or one of its checkpoints; its settings name the ``backbone`` and,
             of a ResNet, ``stem`` and ``width``.
+        own: the ``backbone`` of these settings, where it is a module of the user: a file does not choose what is imported.
 
     Raises:
         DataError: it cannot be read, is not of a vision training, or its settings and weights do not fit.
@@ -80,6 +81,11 @@ def load_backbone(checkpoint: str | Path) -> Backbone:
     """
     settings, state = read_backbone(checkpoint)
     name = settings["backbone"]
+    if is_own(name) and own != name:
+        raise DataError(
+            f"checkpoint '{checkpoint}' has the backbone '{name}', whose import runs code: pass --backbone {name} if you "
+            "trust it."
+        )
     try:
         backbone = create_backbone(name, **_options(name, settings, state))
         backbone.load_state_dict(state)
@@ -98,4 +104,4 @@ def _options(name: str, settings: dict[str, Any], state: dict[str, Tensor]) -> d
         patch_size = state["module.embeddings.patch_embeddings.projection.weight"].shape[-1]
         patches = state["module.embeddings.position_embeddings"].shape[1] - 1
         return {"image_size": isqrt(patches) * patch_size, "patch_size": patch_size}
-    return {}
+    return {"image_size": settings.get("image_size")} if is_own(name) else {}

@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     given = {each.name: getattr(options, each.name) for each in options_of(EvaluationSettings)}
     settings = EvaluationSettings(**{name: value for name, value in given.items() if value is not None})
     device, folder = choose_device(options.device), data_folder(options.data_dir)
-    backbone = load_backbone(checkpoint)
+    backbone = load_backbone(checkpoint, options.backbone)
     drawn = {"image_size": settings.image_size, "load_size": options.load_size, "seed": settings.split_seed}
     train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
     test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
@@ -164,6 +164,10 @@ VISION = EvalCommand(
     "split and are asked about the test split, which chooses nothing: no epoch, no setting.",
     flags={
         "--checkpoint": {"required": True, "metavar": "DIR", "help": "output folder of a vision training"},
+        "--backbone": {
+            "metavar": "MODULE:NAME",
+            "help": "that of the training, where it is a module of yours, which is imported",
+        },
         "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
         "--load-size": {

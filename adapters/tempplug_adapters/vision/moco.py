@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import ClassVar, Unpack
 
@@ -100,6 +101,7 @@ class MoCo(WithSoftmax):
 
     layout: ClassVar[LayoutName] = "queue"
     title = "MoCo"
+    takes_small_crops = True
 
     def __init__(
         self,
@@ -120,7 +122,15 @@ class MoCo(WithSoftmax):
         self.momentum_encoder = MomentumEncoder(backbone, projection_head, momentum)
         self.queues = nn.ModuleList(RingBuffer(queue_size, embedding_dimension) for _ in heads_of(projection_head))
 
-    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        view_a: Tensor,
+        view_b: Tensor,
+        *,
+        index: Tensor | None = None,
+        labels: Tensor | None = None,
+        small: Sequence[Tensor] = (),
+    ) -> Tensor:
         """Returns the loss in nats, [].
 
         Args:
@@ -128,16 +138,22 @@ class MoCo(WithSoftmax):
             view_b: [B, 3, H, W], another view of the same images, whose embeddings are the keys.
             index: [B] positions in the data set, for strategies that use them.
             labels: [B] classes, likewise.
+            small: small crops of the same images, each [B, 3, h, w], which are further anchors; the loss is the mean.
 
         Raises:
             ShapeError: the embeddings have not D dimensions, or the views differ in rows.
+            ConfigError: there are small crops, and the loss has a state of each image.
         """
+        self.check_small_crops(small)
         if self.training and torch.is_grad_enabled():
             self.momentum_encoder.update(self.backbone, self.projection_head)
         anchors, keys = self.embed(view_a), self.momentum_encoder(view_b)
-        loss = self._direction(anchors, keys, index, labels)
+        crops = [self.embed(each) for each in small]
+        losses = [self._direction(each, keys, index, labels) for each in (*crops, anchors)]
         if self.symmetric:
-            loss = (loss + self._direction(self.embed(view_b), self.momentum_encoder(view_a), index, labels)) / 2
+            other, others = self.momentum_encoder(view_a), (*crops, self.embed(view_b))
+            losses += [self._direction(each, other, index, labels) for each in others]
+        loss = torch.stack(losses).mean()
         if self.training and anchors[0].requires_grad:
             for queue, key in zip(self.queues, keys, strict=True):
                 queue.enqueue(unit_rows(key)[0])  # type: ignore[operator]

@@ -35,9 +35,9 @@ class VisionRecipe(Recipe):
     ] = None
     spare_norms: Annotated[bool, Flag(help="no weight decay of biases and normalisation; never with lars")] = False
 
-    backbone: Annotated[str, Text(help="resnet18 to resnet152, vit-tiny to vit-base, timm:NAME, transformers:NAME, ...")] = (
-        "resnet18"
-    )
+    backbone: Annotated[
+        str, Text(help="resnet18 to resnet152, vit-tiny to vit-base, timm:NAME, MODULE:NAME[:key=value,...], ...")
+    ] = "resnet18"
     stem: Annotated[str | None, Choice(STEMS, optional=True, help="first layers of a ResNet; cifar: small images")] = "cifar"
     width: Annotated[int | None, integer_or_none("channels of a ResNet's first stage")] = 64
     zero_init_residual: Annotated[bool, Flag(help="each block of a ResNet is initially the identity")] = False
@@ -47,7 +47,9 @@ class VisionRecipe(Recipe):
     sync_batch_norm: Annotated[bool, Flag(help="normalise over the batches of all processes; GPUs only")] = False
 
     image_size: Annotated[int, integer("pixels of each side of a view")] = 32
-    augmentation: Annotated[str, Text(help="recipe of the views")] = "simclr-cifar"
+    augmentation: Annotated[
+        str, Text(help="recipe of the views; simclr:small=6,size=96 adds small crops (simclr, supcon, moco)")
+    ] = "simclr-cifar"
     load_size: Annotated[
         int | None,
         integer_or_none("pixels of each side before cropping; none: unchanged, or 8/7 of a view for images of many sizes"),

@@ -32,7 +32,7 @@ AMCL_OPTIONS: Mapping[str, Mapping[str, Any]] = _TABLES["amcl"]
 
 _DATASETS = (
     "cifar10, cifar10-lossless4k, cifar100, digits, imagenet, imagenet-100, imagenette, stl10, stl10-unlabeled, tiny-imagenet, "
-    "or a folder with train and test or val"
+    "or a folder with train and test or val, a folder of images without classes, or the tars of a webdataset"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -33,32 +34,50 @@ class SimCLR(WithSoftmax):
     layout: ClassVar[LayoutName] = "two-view"
     title = "SimCLR"
     uncertain = True
+    takes_small_crops = True
 
-    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Returns the loss in nats, [].
+    def forward(
+        self,
+        view_a: Tensor,
+        view_b: Tensor,
+        *,
+        index: Tensor | None = None,
+        labels: Tensor | None = None,
+        small: Sequence[Tensor] = (),
+    ) -> Tensor:
+        """Returns the loss in nats, []: of both views; with small crops the mean over all pairs of which one is large.
 
         Args:
             view_a: [B, 3, H, W].
             view_b: [B, 3, H, W], another view of the same images.
             index: [B] positions in the data set, for strategies that use them.
             labels: [B] classes, likewise, and the keys of terms on negatives that read some.
+            small: small crops of the same images, each [B, 3, h, w].
 
         Raises:
             ShapeError: the views have different shapes.
+            ConfigError: there are small crops, and the loss has a state of each image, which a step must update once.
         """
         if view_a.shape != view_b.shape:
             raise ShapeError(f"view_b of shape {list(view_b.shape)} must have view_a's shape {list(view_a.shape)}.")
-        representations = self.backbone(torch.cat([view_a, view_b]))
-        pairs = [each.chunk(2) for each in project(self.projection_head, representations)]
-        uncertainty = None
+        self.check_small_crops(small)
+        large = self._seen([view_a, view_b])
+        pairs = [(one, other) for other in (self._seen(small) if small else ()) for one in large] + [tuple(large)]
+        losses = []
+        for (first, unsure), (second, less) in pairs:
+            uncertainty = None if self.uncertainty_head is None else (unsure, less)
+            known = self.loss_fn.accepted(index=index, labels=labels, uncertainty=uncertainty, keys=labels)
+            losses.append(self.loss_fn(first, second, **known))
+        return torch.stack(losses).mean()
+
+    def _seen(self, views: Sequence[Tensor]) -> list[tuple[list[Tensor], Tensor | None]]:
+        """Returns the embeddings of each head, and the uncertainty, of each view; all go through the backbone as one batch."""
+        representations = self.backbone(torch.cat(list(views)))
+        heads = [each.chunk(len(views)) for each in project(self.projection_head, representations)]
+        unsure: Sequence[Tensor | None] = [None] * len(views)
         if self.uncertainty_head is not None:
-            uncertainty = self.uncertainty_head(representations).squeeze(1).chunk(2)
-        loss: Tensor = self.loss_fn(
-            [first for first, _ in pairs],
-            [second for _, second in pairs],
-            **self.loss_fn.accepted(index=index, labels=labels, uncertainty=uncertainty, keys=labels),
-        )
-        return loss
+            unsure = self.uncertainty_head(representations).squeeze(1).chunk(len(views))
+        return [([each[place] for each in heads], unsure[place]) for place in range(len(views))]
 
 
 __all__ = ["SimCLR"]

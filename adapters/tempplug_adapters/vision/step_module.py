@@ -35,12 +35,14 @@ class StepModule(nn.Module):
     Attributes:
         dimension: F.
         loss_fn: the loss, None where the method has no softmax.
+        takes_small_crops: whether a call takes further views ``small``, of another size.
 
     Raises:
         ConfigError: the backbone does not give its dimension, or the numbers of heads differ.
     """
 
     loss_fn: ContrastiveLoss | None
+    takes_small_crops: ClassVar[bool] = False
 
     def __init__(self, backbone: nn.Module, projection_head: nn.Module, prediction_head: nn.Module | None = None) -> None:
         super().__init__()
@@ -124,6 +126,14 @@ class WithSoftmax(StepModule):
         if uncertain and not self.uncertain:
             raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {self.title} has not: use SimCLR.")
         self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
+
+    def check_small_crops(self, small: Sequence[Tensor]) -> None:
+        """Raises `ConfigError` for small crops where the loss has a state of each image, which a step must update once."""
+        if small and "index" in self.loss_fn.takes:
+            raise ConfigError(
+                "small crops are compared in several losses a step, and this loss has a state of each image (index=), which a "
+                "step must update once: use another strategy, objective and terms, or an augmentation without small crops."
+            )
 
 
 class WithoutSoftmax(StepModule):

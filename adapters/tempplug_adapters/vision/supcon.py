@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from torch import Tensor
@@ -30,11 +31,19 @@ class SupCon(SimCLR):
     layout: ClassVar[LayoutName] = "labels"
     title = "SupCon"
 
-    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        view_a: Tensor,
+        view_b: Tensor,
+        *,
+        index: Tensor | None = None,
+        labels: Tensor | None = None,
+        small: Sequence[Tensor] = (),
+    ) -> Tensor:
         """Returns the loss in nats, [], as SimCLR's; `ConfigError` without ``labels``, [B] classes."""
         if labels is None:
             raise ConfigError("SupCon needs labels, the class of every image: pass labels=, or use SimCLR.")
-        return super().forward(view_a, view_b, index=index, labels=labels)
+        return super().forward(view_a, view_b, index=index, labels=labels, small=small)
 
 
 __all__ = ["SupCon"]

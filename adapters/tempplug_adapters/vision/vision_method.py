@@ -17,8 +17,8 @@ from tempplug import distributed
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.images.augmentation import create_augmentation
-from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.images.augmentation import create_augmentation, create_small_crops
+from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
 from tempplug_adapters.images.networks import VITS
 from tempplug_adapters.training.method import Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
@@ -89,14 +89,21 @@ class TwoViews(nn.Module):
         step: of two views.
         augmentation: images [B, 3, H, W] in [0, 1] to views, without parameters.
         channels_last: memory format of the views.
+        small_crops: of `create_small_crops`, or None.
 
     Attributes:
         step: as given.
     """
 
-    def __init__(self, step: StepModule, augmentation: nn.Module, channels_last: bool) -> None:
+    def __init__(
+        self, step: StepModule, augmentation: nn.Module, channels_last: bool, small_crops: tuple[int, nn.Module] | None = None
+    ) -> None:
         super().__init__()
         self.step, self.augmentation, self.channels_last = step, augmentation, channels_last
+        self.small = 0
+        self.crop: nn.Module | None = None
+        if small_crops is not None:
+            self.small, self.crop = small_crops
 
     @property
     def encoder(self) -> nn.Module:
@@ -121,12 +128,16 @@ class TwoViews(nn.Module):
             labels: [B] their classes, where they have any.
         """
         images = pixels.float() / 255
-        views: Tensor = self.augmentation(torch.cat([images, images]))
+        view_a, view_b = self._views(self.augmentation, images, 2)
+        more = {} if self.crop is None else {"small": self._views(self.crop, images, self.small)}
+        loss: Tensor = self.step(view_a, view_b, index=index, labels=labels, **more)
+        return loss
+
+    def _views(self, augmentation: nn.Module, images: Tensor, count: int) -> tuple[Tensor, ...]:
+        views: Tensor = augmentation(torch.cat([images] * count))
         if self.channels_last:
             views = views.contiguous(memory_format=torch.channels_last)
-        view_a, view_b = views.chunk(2)
-        loss: Tensor = self.step(view_a, view_b, index=index, labels=labels)
-        return loss
+        return views.chunk(count)
 
 
 class VisionMethod(Method[Any, VisionImages]):
@@ -165,14 +176,23 @@ class VisionMethod(Method[Any, VisionImages]):
     def load(self, recipe: Any, source: Source) -> VisionImages:
         """Returns training images, and labelled images for evaluations if there are any."""
         create_augmentation(recipe.augmentation, recipe.image_size)  # reports a misspelled name before images are read
+        if create_small_crops(recipe.augmentation, recipe.image_size) and not self.design.module.takes_small_crops:
+            raise ConfigError(
+                f"augmentation='{recipe.augmentation}' makes small crops, but a step of {self.info.name} takes two views of "
+                "one size: use simclr, supcon or moco, or leave the options out."
+            )
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
         if self.design.labelled and data.train.labels is None:
-            raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR.")
+            raise DataError(
+                f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR, or put the "
+                "images in a folder for each class, in a folder train."
+            )
         return data
 
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
-        tested = "" if data.test is None else f", {len(data.test)} to be measured with"
+        bare = " without classes" if data.train.labels is None else ""
+        tested = bare if data.test is None else f"{bare}, {len(data.test)} to be measured with"
         return f"{len(data)} images{tested}"
 
     def known(self, recipe: Any, data: VisionImages) -> dict[str, Any]:
@@ -232,7 +252,7 @@ class VisionMethod(Method[Any, VisionImages]):
             stem=recipe.stem,
             width=recipe.width,
             zero_init_residual=recipe.zero_init_residual,
-            image_size=recipe.image_size if recipe.backbone in VITS else None,
+            image_size=recipe.image_size if recipe.backbone in VITS or is_own(recipe.backbone) else None,
         )
         step = self.step(recipe, backbone, loss)
         if recipe.sync_batch_norm and distributed.active():
@@ -242,7 +262,8 @@ class VisionMethod(Method[Any, VisionImages]):
         if recipe.channels_last:
             _refuse_broken_convolutions(step)
             step = step.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        return TwoViews(step, create_augmentation(recipe.augmentation, recipe.image_size), recipe.channels_last)
+        views = recipe.augmentation, recipe.image_size
+        return TwoViews(step, create_augmentation(*views), recipe.channels_last, create_small_crops(*views))
 
     def collate(self, recipe: Any, data: VisionImages, index: Tensor) -> dict[str, Any]:
         """Returns unmodified images as bytes, with positions and labels."""
