@@ -22,9 +22,10 @@ from tevatron.retriever.dataset import TrainDataset
 from tevatron.retriever.modeling import DenseModel
 from tevatron.retriever.trainer import TevatronTrainer
 from torch import Tensor, nn
-from transformers import AutoTokenizer, HfArgumentParser, set_seed
+from transformers import HfArgumentParser, set_seed
 
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin
+from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.training.recipe import around
 
 
@@ -54,10 +55,8 @@ def main(words: Sequence[str]) -> list[dict[str, float]]:
     if training.grad_cache:
         parser.error("--grad_cache is not for this example")
     set_seed(training.seed)
-    tokenizer = AutoTokenizer.from_pretrained(chosen.tokenizer_name or chosen.model_name_or_path, cache_dir=chosen.cache_dir)
+    tokenizer = load_tokenizer(chosen.tokenizer_name or chosen.model_name_or_path, cache_dir=chosen.cache_dir)
     tokenizer.padding_side = data.padding_side
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
     dataset = TrainDataset(data)
     trainer = Trainer(
         model=Embedder.build(chosen, training, cache_dir=chosen.cache_dir, attn_implementation=chosen.attn_implementation),
