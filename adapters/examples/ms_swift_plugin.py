@@ -42,8 +42,8 @@ class TempplugLoss(BaseLoss):
         self.loss_fn = chosen.create_loss("cross-view", temperatures=temperatures)
         if any(each.requires_grad for each in self.loss_fn.parameters()):
             raise ConfigError(
-                f"strategy '{self.loss_fn.strategy.name}' or objective '{self.loss_fn.objective.name}' learns, and ms-swift gives "
-                "the optimizer the parameters of its model alone: choose others, or train with sentence-transformers."
+                f"strategy '{self.loss_fn.strategy.name}' or objective '{self.loss_fn.objective.name}' learns, and ms-swift "
+                "gives the optimizer the parameters of its model alone: choose others, or train with sentence-transformers."
             )
         if self.is_megatron or getattr(args, "sequence_parallel_size", 1) > 1:
             raise ConfigError("Megatron and sequence parallelism hold rows of one batch on several ranks: leave them out.")

@@ -83,7 +83,8 @@ class _PairLoss(LibraryLoss):
         anchors = torch.arange(len(embeddings), device=embeddings.device)
         negative = torch.zeros(len(embeddings), len(ref_emb), dtype=torch.bool, device=embeddings.device)
         negative[a2, n] = True
-        indices, reduction_type, rows = anchors, "element", a1
+        indices: Any = anchors
+        reduction_type, rows = "element", a1
         if self.of_pairs:
             indices, reduction_type, rows = (a1, p), "pos_pair", torch.arange(len(a1), device=embeddings.device)
             embeddings, negative, labels = embeddings[a1], negative[a1], None if labels is None else labels[a1]
@@ -109,14 +110,13 @@ class NTXentLoss(_PairLoss, losses.NTXentLoss):  # type: ignore[misc]
     of positives times M; the library's is that times M again.
 
     Args:
-        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy. Options missing in a spec string are derived
-            from 0.07, the library's default.
+        temperature: a number, a spec string such as ``macl:alpha=1`` or a strategy. Options missing in a spec string are
+            derived from 0.07, the library's default.
         objective: spec string or instance.
         negatives: terms on negatives that read no argument of a call.
         engine: as in `tempplug.ContrastiveLoss`.
-        **of_library: ``distance``, ``reducer``, ``embedding_regularizer`` and the others of the library's losses. Distances other
-            than cosine similarity give scores (the negative of a distance such as ``LpDistance``), for strategies that are
-            defined for any scores.
+        **of_library: ``distance``, ``reducer`` and the others of the library's losses. Distances other than cosine similarity
+            give scores (the negative of a distance such as ``LpDistance``), for strategies that are defined for any scores.
 
     Attributes:
         contrastive_loss: the loss itself: its ``record`` describes the last call, and ``set_progress`` drives schedules.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -97,3 +100,17 @@ def test_a_memory_goes_on_after_a_checkpoint() -> None:
     goes_on, resumed, starts_anew = (memory(*batch(seed=9)) for memory in memories)
     torch.testing.assert_close(resumed, goes_on, rtol=0, atol=0)
     assert starts_anew != goes_on, "the library saves no position"
+
+
+def test_what_stands_in_for_other_libraries_is_there_and_has_their_names() -> None:
+    """`tests/peers/run.py`, which is not run here, puts these classes into the libraries."""
+    peers = tomllib.loads((Path(__file__).parents[1] / "peers" / "peers.toml").read_text(encoding="utf-8"))
+    replaced = {theirs: ours.partition(":") for peer in peers.values() for theirs, ours in peer["replace"].items()}
+    assert len(replaced) == 6
+    for theirs, (module, _, name) in replaced.items():
+        ours = getattr(import_module(module), name)
+        if theirs.startswith("lightly."):
+            assert ours.__name__ == theirs.partition(":")[2]
+        else:
+            library = getattr(import_module(theirs.partition(":")[0]), theirs.partition(":")[2])
+            assert issubclass(ours, library) or ours.__name__.startswith("Cached")

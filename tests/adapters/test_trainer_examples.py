@@ -108,9 +108,9 @@ def test_scores_of_pylate() -> None:
     features = 3 * rows_of(6, 1), rows_of(6, 2, seed=1)
     own = Contrastive(None)(features)
     assert own > 0
+    loss_fn = kind(None, tempplug.ContrastiveLoss(1.0, layout="masks"))
     for _ in "twice":
-        loss = kind(None, tempplug.ContrastiveLoss(1.0, layout="masks"))(features)
-        torch.testing.assert_close(loss, own)
+        torch.testing.assert_close(loss_fn(features), own)
     learned = kind(None, tempplug.ContrastiveLoss("learnable:initial_temperature=0.5", layout="masks"))
     learned(features).backward()
     assert all(each.grad is not None for each in learned.parameters())
