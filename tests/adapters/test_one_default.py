@@ -22,6 +22,7 @@ from transformers import HfArgumentParser, TrainingArguments
 import tempplug
 from tempplug.arguments import merge_spec
 from tempplug.strategies.fixed import Fixed
+from tempplug_adapters import metric_learning
 from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.pygcl import PyGCLLoss
@@ -110,6 +111,8 @@ CONTEXTS: dict[str, tuple[float, Callable[[Any], tempplug.Strategy]]] = {
     "lightly": (0.5, lambda given: drop_in(NTXentLoss, given)),
     "lightly, memory bank": (0.5, lambda given: drop_in(NTXentLoss, given, memory_bank_size=(4, 3))),
     "PyGCL": (0.1, lambda given: drop_in(PyGCLLoss, given)),
+    "pytorch-metric-learning, NT-Xent": (0.07, lambda given: drop_in(metric_learning.NTXentLoss, given)),
+    "pytorch-metric-learning, SupCon": (0.1, lambda given: drop_in(metric_learning.SupConLoss, given)),
     **{f"train {info.name}": (default, partial(command, info)) for info, default in METHODS},
     **{f"bench {info.name}": (default, partial(suite, info)) for info, default in METHODS},
 }

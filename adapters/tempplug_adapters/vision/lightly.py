@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, distributed as dist, nn
 
-from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_strategy
+from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
-from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, LayoutName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
-from tempplug_adapters.contexts import in_context, refuse_missing
-from tempplug_adapters.training.recipe import around
+from tempplug_adapters.contexts import refuse_missing
+from tempplug_adapters.library_loss import LibraryLoss, strategy_of
 from tempplug_adapters.vision.ring_buffer import RingBuffer
 
 LIBRARY_TEMPERATURE = 0.5
@@ -120,7 +119,7 @@ def _make_as_saved(bank: nn.Module, state_dict: MutableMapping[str, Any], prefix
         bank.ring_buffer = bank._make(saved.shape[1])
 
 
-class NTXentLoss(nn.Module):
+class NTXentLoss(LibraryLoss):
     """lightly's ``NTXentLoss`` whose temperature may be a strategy: SimCLR's loss, with a memory bank MoCo's.
 
     With a number as temperature the value is lightly's; a single pair without a bank has no negative, so its loss is 0, with
@@ -169,13 +168,14 @@ class NTXentLoss(nn.Module):
         if gather_distributed and not dist.is_available():
             raise ConfigError("gather_distributed=True needs torch.distributed, which this build of torch lacks.")
         self.memory_bank = MemoryBank(memory_bank_size, gather_distributed)
-        if isinstance(temperature, str | Strategy):
-            strategy = in_context(temperature, around(LIBRARY_TEMPERATURE))
-        else:
-            strategy = create_strategy("fixed", temperature=temperature)
         layout: LayoutName = "queue" if self.memory_bank.size[0] else "two-view"
         self.contrastive_loss = ContrastiveLoss(
-            strategy, objective, layout, negatives=negatives, gather=gather_distributed, engine=engine
+            strategy_of(temperature, LIBRARY_TEMPERATURE),
+            objective,
+            layout,
+            negatives=negatives,
+            gather=gather_distributed,
+            engine=engine,
         )
         if layout == "queue":
             refuse_missing(self.contrastive_loss.terms, (), "a memory bank, which holds embeddings alone,")
@@ -203,25 +203,6 @@ class NTXentLoss(nn.Module):
         if update and out0.requires_grad:
             buffer.enqueue(unit_rows(out1.detach())[0])
         return loss
-
-    @property
-    def temperature(self) -> float | str:
-        """The fixed temperature or the spec of the strategy; only a fixed one can be set, else ConfigError."""
-        strategy = self.contrastive_loss.strategy
-        return float(strategy.temperature) if isinstance(strategy, Fixed) else strategy.spec()
-
-    @temperature.setter
-    def temperature(self, value: float) -> None:
-        if not isinstance(self.contrastive_loss.strategy, Fixed):
-            raise ConfigError(
-                f"temperature={value} cannot be set: strategy '{self.contrastive_loss.strategy.spec()}' decides it. Give a "
-                "number as temperature= when the loss is made, or drive a schedule by contrastive_loss.set_progress()."
-            )
-        self.contrastive_loss.strategy = Fixed(temperature=value)
-
-    def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that must not have weight decay."""
-        return {f"contrastive_loss.{name}" for name in self.contrastive_loss.no_weight_decay()}
 
 
 __all__ = ["MemoryBank", "NTXentLoss"]
