@@ -12,8 +12,8 @@ import torch
 from vision_train_toys import SIDE, TinyBackbone, tiny  # noqa: F401
 
 from tempplug.cli import main
+from tempplug_adapters.images.trained_backbone import load_backbone
 from tempplug_adapters.vision import vision_method
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.recipes import METHODS
 
 SMALL = {

@@ -200,6 +200,25 @@ def _name(each: Any) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
+def restored_encoder(given: Any, own: bool, folder: Path) -> Any:
+    """Returns the user's encoder or its constructor for a trained folder, None if the method's own was trained.
+
+    Args:
+        given: of `UserModules.of`.
+        own: whether an encoder of the user's was trained.
+        folder: for the message.
+
+    Raises:
+        ConfigError: it came from Python, and was not given again.
+    """
+    if own and given is None:
+        raise ConfigError(
+            f"{folder} has the weights of an encoder that was passed from Python: pass it again, as in "
+            "load(folder, GraceMethod(METHOD, encoder))."
+        )
+    return given if own else None
+
+
 def takes_batch(augmentation: Augmentation) -> bool:
     """Returns whether an augmentation takes a whole ``Batch``, by the annotation of its argument."""
     called: Any = augmentation if inspect.isroutine(augmentation) else type(augmentation).__call__

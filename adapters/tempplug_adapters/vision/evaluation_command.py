@@ -43,9 +43,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         TempplugError: flags, data or checkpoint are invalid, and nothing was evaluated.
     """
+    from tempplug_adapters.images.trained_backbone import load_backbone, read_backbone
     from tempplug_adapters.storage.files import make_folder, write_json
     from tempplug_adapters.training.command_line import choose_device, data_folder
-    from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
     from tempplug_adapters.vision.evaluation.evaluations import Evaluation
     from tempplug_adapters.vision.vision_images import read_images
 
