@@ -156,7 +156,10 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         else:
             molecules = MoleculeSet(read_smiles(Path(word)))
         if molecules.unreadable:
-            warnings.warn(f"{molecules.unreadable} SMILES of {word} cannot be read and are left out.", stacklevel=2)
+            warnings.warn(
+                f"{molecules.unreadable} SMILES of {word} cannot be read and are left out; a .parquet names the others.",
+                stacklevel=2,
+            )
         return Inputs(molecules, molecules.smiles)
 
     def embed(self, recipe: MoleculeRecipe, module: Any, given: Any) -> Tensor:

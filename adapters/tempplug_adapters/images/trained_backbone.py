@@ -39,8 +39,8 @@ _OPEN = """Without tempplug, {made}
 {lines}
 ```
 """
-_STATE = """weights = torch.load("{folder}/encoder.pt", weights_only=True)
-network.load_state_dict({{name[7:]: value for name, value in weights.items() if name[:7] == "module."}}, strict=True)"""
+_STATE = """weights = torch.load("FOLDER/encoder.pt", weights_only=True)
+network.load_state_dict({name[7:]: value for name, value in weights.items() if name[:7] == "module."}, strict=True)"""
 
 
 def save_backbone(backbone: nn.Module, folder: Path, image_size: int) -> None:
@@ -83,25 +83,24 @@ def opens_with_auto_model(network: nn.Module) -> bool:
     return all(shapes.get(name) == shape for name, shape in own.items())
 
 
-def how_to_open(name: str, backbone: Any, folder: str, stem: str | None = None) -> str:
-    """Returns how to open a saved backbone without tempplug, in Markdown.
+def how_to_open(name: str, backbone: Any, stem: str | None = None) -> str:
+    """Returns how to open a saved backbone without tempplug, in Markdown with FOLDER for the output folder.
 
     Args:
         name: of the backbone, as in `create_backbone`.
         backbone: the backbone.
-        folder: name of the output folder.
         stem: of a ResNet of ours.
     """
     library, _, model = name.partition(":")
     network: Any = backbone.module
     if opens_with_auto_model(network):
-        lines = f'from transformers import AutoModel\n\nnetwork = AutoModel.from_pretrained("{folder}")'
+        lines = 'from transformers import AutoModel\n\nnetwork = AutoModel.from_pretrained("FOLDER")'
         return _OPEN.format(made=f"transformers opens it; images are normalised as in `{PROCESSOR_FILE}`:", lines=lines)
     if name in RESNETS:
         small = "; network.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False); network.maxpool = torch.nn.Identity()"
         lines = f"network = torchvision.models.{name}(); network.fc = torch.nn.Identity(){small if stem == 'cifar' else ''}\n"
         lines += 'network.load_state_dict(torch.load("resnet.pth", weights_only=True), strict=True)'
-        made = f"torchvision opens what `tempplug export --checkpoint {folder} --output resnet.pth` writes (width 64):"
+        made = "torchvision opens what `tempplug export --checkpoint FOLDER --output resnet.pth` writes (width 64):"
         return _OPEN.format(made=made, lines=lines)
     if library in _PLACES:
         line = f"network = {_PLACES[library].format(name=model)}"
@@ -110,7 +109,7 @@ def how_to_open(name: str, backbone: Any, folder: str, stem: str | None = None) 
                 cut = f"network.{attribute}[:{len(kept)}]" if len(kept) else "torch.nn.Identity()"
                 line += f"; network.{attribute} = {cut}"
                 break
-        return _OPEN.format(made=f"{library} opens it:", lines=f"{line}\n{_STATE.format(folder=folder)}")
+        return _OPEN.format(made=f"{library} opens it:", lines=f"{line}\n{_STATE}")
     return ""
 
 

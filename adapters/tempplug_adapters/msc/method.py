@@ -29,7 +29,7 @@ from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.msc.model import MSC, centre_of
 from tempplug_adapters.msc.network import default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
-from tempplug_adapters.msc.recipe import AUGMENTATION, MSCRecipe
+from tempplug_adapters.msc.recipe import AUGMENTATION, MOBILENET, MSCRecipe
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
@@ -98,13 +98,18 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         """Returns the images of a labelled data set, one class being normal, and the network with its pretrained weights."""
         if recipe.normal_class is None:
             raise ConfigError("normal_class is not given: name the class that is normal, by its name or its number.")
-        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir)
+        return self._with(load_backbone(recipe.backbone, recipe.weights, source.data_dir), recipe, source)
 
+    def evaluation_data(self, recipe: MSCRecipe, module: Any, source: Source) -> Anomalies:
+        """Returns the same images; the pretrained network is not needed."""
+        return self._with(module.backbone, recipe, source)
+
+    def _with(self, backbone: Backbone, recipe: MSCRecipe, source: Source) -> Anomalies:
         def read(split: Split) -> ImageSet:
             return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
 
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
-        return Anomalies(one_class(read("train"), read("test"), recipe.normal_class, **numbers), backbone)
+        return Anomalies(one_class(read("train"), read("test"), str(recipe.normal_class), **numbers), backbone)
 
     def describe(self, data: Anomalies) -> str:
         """Returns the numbers of images."""
@@ -213,9 +218,13 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
             "training, the more anomalous it is.",
             example='["image.jpg"]',
             use="`tempplug score FOLDER IMAGES` gives the anomaly score of each image, a threshold and a picture of the "
-            f"highest.\n\n{how_to_open(name, module.backbone, 'FOLDER')}",
+            f"highest.\n\n{how_to_open(name, module.backbone)}",
             base=recipe.backbone,
-            metadata={"pipeline_tag": "image-feature-extraction", "tags": ["anomaly-detection"]},
+            metadata={
+                "pipeline_tag": "image-feature-extraction",
+                "tags": ["anomaly-detection"],
+                **({"base_model": None} if recipe.backbone == MOBILENET else {}),  # no name on the hub
+            },
         )
 
 

@@ -54,7 +54,7 @@ def model_card(
         method=f"`{method.info.name}`" + _reference(method.info.name),
         strategy=used,
         example=card.example,
-        use=f"\n{card.use}\n" if card.use else "",
+        use=f"\n{card.use.strip()}\n".replace("FOLDER", output_name) if card.use else "",
         training=_table("value", {name: f"`{value}`" for name, value in training.items()}, "setting"),
         scores="\n\n".join(tables) or "None were measured.",
         citation="\n\n".join(citation) or "See the paper of the method.",

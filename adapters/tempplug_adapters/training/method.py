@@ -75,7 +75,7 @@ class Card:
     Attributes:
         about: what was trained and what its vectors are, in a sentence or two.
         example: argument of ``embed``, as Python.
-        use: further ways to open it, in Markdown.
+        use: further ways to open it, in Markdown; FOLDER stands for the name of the folder.
         base: pretrained model that the training began with, a folder or a name on the hub; None for random weights.
         metadata: of the hub, see `huggingface_hub.ModelCardData`.
         scores: tables of scores, by the head of their column; None: all figures as they are.
@@ -258,6 +258,10 @@ class Method(ABC, Generic[R, D]):
             TempplugError: the folder is incomplete or damaged.
         """
         raise ConfigError(f"method '{self.info.name}' has no way to open what it trained: it must define restore and embed.")
+
+    def evaluation_data(self, recipe: R, module: nn.Module, source: Source) -> D:
+        """Returns the data with which `evaluate` measures a restored module; by default those of `load`."""
+        return self.load(recipe, source)
 
     def read(self, recipe: R, source: Source, split: str) -> Inputs:
         """Returns what a data set, a file or a folder named by the user holds for `embed`; ``split`` is train or test."""

@@ -107,7 +107,8 @@ class Trained(nn.Module):
         """
         folder = None if data_dir is None else Path(data_dir)
         results = read_folder_file(self.folder, METRICS_FILE)
-        data = self.method.load(self.recipe, Source(dataset or self.kept["dataset"], folder, self.folder / "data"))
+        source = Source(dataset or self.kept["dataset"], folder, self.folder / "data")
+        data = self.method.evaluation_data(self.recipe, self.module, source)
         training = {"gradient_accumulation_steps": results["gradient_accumulation_steps"]}  # of evaluations that train
         with evaluating(self), TemporaryDirectory() as scratch:
             run = Run(Path(scratch), progress=progress, training=training)

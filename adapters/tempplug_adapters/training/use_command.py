@@ -94,7 +94,9 @@ def embed(arguments: list[str]) -> int:
         vectors = trained.embed(inputs.given)
     _write_vectors(file, vectors, inputs.names)
     said = [f"{len(vectors)} vectors of {vectors.shape[1]} numbers, in the order of {options.data}", f"wrote {file}"]
-    print(ending(said, {}, f"python -c {shlex.quote(_SHOW[file.suffix].format(file=str(file)))}"))
+    show = _SHOW[file.suffix].format(file=str(file))
+    quoted = shlex.quote(show) if set(show) & set('"$`\\!') else f'"{show}"'
+    print(ending(said, {}, f"python -c {quoted}"))
     return 0
 
 

@@ -324,7 +324,7 @@ class VisionMethod(Method[Any, VisionImages]):
         return Card(
             about=f"An image encoder, `{recipe.backbone}`: an image has a vector of {module.encoder.dimension} numbers.",
             example='["image.jpg"]',
-            use=how_to_open(recipe.backbone, module.encoder, "FOLDER", recipe.stem),
+            use=how_to_open(recipe.backbone, module.encoder, recipe.stem),
             base=pretrained,
             metadata={"pipeline_tag": "image-feature-extraction"},
         )
