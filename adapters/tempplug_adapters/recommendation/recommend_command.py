@@ -6,6 +6,7 @@ import csv
 import io
 import shlex
 from pathlib import Path
+from typing import Any
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.ending import LINES, WIDTH, ending, number
@@ -51,7 +52,8 @@ def main(arguments: list[str]) -> int:
     kept = [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in lines[:room]]
     where = f"wrote {options.output}" if options.output else "all of them: --output FILE.csv"
     said = [*kept, *([f"and {more} more"] if more > 0 else []), *([where] if options.output or more > 0 else [])]
-    known = trained.module.get_submodule("").data.users  # type: ignore[union-attr]
+    module: Any = trained.module
+    known = module.data.users
     other = known[(known.index(options.user[0]) + 1) % len(known)]
     print(ending(said, {}, f"tempplug recommend {shlex.quote(options.folder)} --user {shlex.quote(other)} --top {options.top}"))
     return 0

@@ -1,4 +1,4 @@
-"""Commands on what was trained: ``tempplug embed`` writes vectors, ``tempplug eval trained`` measures a folder anew.
+"""``tempplug embed``, and what all commands on an output folder share: flags, opening it, and reading data for it.
 
 Frameworks are imported only after the flags are parsed.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug.parser import Parser
-from tempplug_adapters.ending import ending, number
+from tempplug_adapters.ending import ending
 from tempplug_adapters.storage.files import make_folder, write_file
 from tempplug_adapters.training.flags import device_flag
 
@@ -120,28 +120,3 @@ def _write_vectors(file: Path, vectors: Tensor, names: Sequence[str] | None) -> 
     columns = {"vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
     table = pyarrow.table(({} if names is None else {"name": pyarrow.array(list(map(str, names)))}) | columns)
     write_file(file, lambda temporary: parquet.write_table(table, temporary))
-
-
-def evaluate(arguments: list[str]) -> int:
-    """Runs ``tempplug eval trained`` on the words after it, and returns its exit status."""
-    dataset = {"metavar": "DATASET", "help": "where the training's data are now (default: as in the training)"}
-    parser = trained_parser(
-        "eval trained", "Measure a trained folder anew, as at the end of its training, and compare.", ("--dataset", dataset)
-    )
-    options = parser.parse_args(arguments)
-    from tempplug_adapters.evaluation.command import shown_progress
-    from tempplug_adapters.training.command_line import data_folder, quietly
-    from tempplug_adapters.training.trained import METRICS_FILE, read_folder_file
-
-    with quietly():
-        trained = open_folder(options)
-        with shown_progress() as progress:
-            found = trained.evaluate(
-                data_folder(options.data_dir), options.dataset, progress=lambda done: progress(done, "evaluate")
-            )
-        before = read_folder_file(trained.folder, METRICS_FILE)["evaluation"]
-    apart = max((abs(found[name] - before[name]) for name in found.keys() & before.keys()), default=0.0)
-    said = [f"{len(found)} figures; largest difference from {METRICS_FILE}: {number(apart)}"]
-    then = f"tempplug embed {shlex.quote(options.folder)} DATA --output vectors.npy"
-    print(ending(said, found, then, more=str(trained.folder / METRICS_FILE)))
-    return 0
