@@ -150,6 +150,7 @@ def test_a_command_writes_encoder_and_figures_and_its_encoder_stands_for_pre_tra
     for name, value in results["evaluation"].items():
         assert re.search(rf"^{name} +{value:.4g}$", out, re.M)
     assert [metrics(tmp_path / "all" / f"finetune-{name}")["tasks"] for name in ("one", "Three")] == [1, 3]
+    assert not (tmp_path / "all" / "finetune-one" / "README.md").exists(), "it has no command that opens it"
     again = ["--encoder", str(tmp_path / "all" / "encoder.pt"), "--layers", "7", "--pretrain-file", "nowhere"]
     assert main(words(files, tmp_path / "again", *again, datasets=("one", "Three"))) == 0
     reused = metrics(tmp_path / "again")

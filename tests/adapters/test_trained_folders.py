@@ -14,6 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import method_toys as toys
 import numpy as np
 import pytest
 import torch
@@ -297,6 +298,19 @@ def test_a_damaged_folder_is_refused(
     spoil(tmp_path / "out")
     with pytest.raises(error, match=message):
         tempplug_adapters.load(tmp_path / "out")
+
+
+def test_a_method_of_ones_own_is_named(tmp_path: Path) -> None:
+    toy = toys.METHOD.load()
+    toys.run(tmp_path)
+    with pytest.raises(UnknownNameError, match="was trained by `tempplug train toy`, which is not installed: unknown command"):
+        tempplug_adapters.load(tmp_path)
+    points = toys.Points()
+    model = tempplug_adapters.load(tmp_path, toy)
+    assert float(model.embed(points.x).std()) == json.loads((tmp_path / "metrics.json").read_text())["evaluation"]["spread"]
+    assert model.evaluate(dataset="points") == evaluated(tmp_path)
+    with pytest.raises(ConfigError, match="method 'toy' reads no data for vectors: call embed"):
+        toy.read(model.recipe, None, "test")  # type: ignore[arg-type]
 
 
 def edit(folder: Path, **changes: Any) -> None:

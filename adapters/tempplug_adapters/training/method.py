@@ -275,8 +275,15 @@ class Method(ABC, Generic[R, D]):
         """Returns what the README.md of the output folder says about the encoder."""
         return Card("Vectors of the trained encoder.", "data")
 
+    @property
+    def opens(self) -> bool:
+        """Whether the method can open what it trained: whether it defines `restore`."""
+        return type(self).restore is not Method.restore
+
     def next_command(self, recipe: R, data: D, folder: str, dataset: str) -> str:
         """Returns the command that uses what was trained, with words that are already quoted for a shell."""
+        if not self.opens:
+            return f"tempplug watch {folder} --once"
         return f"tempplug embed {folder} {dataset or 'DATA'} --output vectors.npy"
 
     def save(self, recipe: R, module: nn.Module, data: D, output_dir: Path) -> None:

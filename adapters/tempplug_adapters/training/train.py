@@ -147,7 +147,8 @@ def train(
         }
         if first:
             method.save(recipe, module, data, output)
-            describe_folder(method, recipe, module, data, results, output)
+            if method.opens:
+                describe_folder(method, recipe, module, data, results, output)
             write_json(output / METRICS_FILE, results)
         return results
 
