@@ -22,6 +22,7 @@ from clip_toys import WORDS, save_clip
 from PIL import Image
 from pyarrow import parquet
 from recommendation_toys import SMALL, walks
+from torch.nn import functional as F
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN
 from transformers import AutoModel, ResNetConfig, ResNetModel
@@ -235,6 +236,10 @@ def test_transformers_opens_its_own_networks(method: str, anomalies: Path, tmp_p
         output = network((images - mean) / std)
         found = output.last_hidden_state[:, 0] if method == "supcon" else output.pooler_output.flatten(1)
         torch.testing.assert_close(found, backbone.eval()(images))
+        large = torch.randint(256, (3, 3, 64, 64), dtype=torch.uint8)
+        seen = F.interpolate(large / 255, (size, size), mode="bilinear", antialias=True)
+        if method == "supcon":
+            torch.testing.assert_close(tempplug_adapters.load(folder).embed(large), backbone(seen))
 
 
 def test_recommendations_are_by_the_users_own_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -300,7 +305,7 @@ def test_a_damaged_folder_is_refused(
         tempplug_adapters.load(tmp_path / "out")
 
 
-def test_a_method_of_ones_own_is_named(tmp_path: Path) -> None:
+def test_a_method_of_ones_own_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toy = toys.METHOD.load()
     toys.run(tmp_path)
     with pytest.raises(UnknownNameError, match="was trained by `tempplug train toy`, which is not installed: unknown command"):
@@ -309,6 +314,9 @@ def test_a_method_of_ones_own_is_named(tmp_path: Path) -> None:
     model = tempplug_adapters.load(tmp_path, toy)
     assert float(model.embed(points.x).std()) == json.loads((tmp_path / "metrics.json").read_text())["evaluation"]["spread"]
     assert model.evaluate(dataset="points") == evaluated(tmp_path)
+    monkeypatch.setattr(toys.ToyMethod, "evaluate", lambda *given: {"drawn": float(torch.rand(()))})
+    toys.run(tmp_path / "drawn")
+    assert tempplug_adapters.load(tmp_path / "drawn", toy).evaluate(dataset="points") == evaluated(tmp_path / "drawn")
     with pytest.raises(ConfigError, match="method 'toy' reads no data for vectors: call embed"):
         toy.read(model.recipe, None, "test")  # type: ignore[arg-type]
 
