@@ -16,7 +16,7 @@ from tempplug.errors import DataError
 from tempplug.options import Choice, Number, Text
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.batches import BatchOrder, seed_of
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import Method, Restored, Run, Source, load_weights
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.optimizer import Treatment, create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around
@@ -95,6 +95,15 @@ class ToyMethod(Method[ToyRecipe, Points]):
         assert not module.training
         run.progress(1.0)
         return {"spread": float(module.encoder(data.x).std()), "final": float(run.final)}
+
+    def restore(self, recipe: ToyRecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
+        encoder = nn.Linear(6, 4)
+        load_weights(encoder, folder)
+        return Restored(encoder)
+
+    def embed(self, recipe: ToyRecipe, module: Any, given: Tensor) -> Tensor:
+        found: Tensor = module.encoder(given)
+        return found
 
 
 def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **more: Any) -> dict[str, Any]:

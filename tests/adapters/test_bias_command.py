@@ -38,11 +38,13 @@ def test_table_and_file_hold_what_was_measured(toys: Path, tmp_path: Path, capsy
     assert found["crows-pairs"] == evaluate_crows_pairs(model, gender, "differing").to_dict()
     assert found["crows-pairs-original"] == evaluate_crows_pairs(model, pairs, "shared").to_dict()
     assert (found["model"], found["data_dir"]) == (str(toys / "model"), str(toys))
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    out = capsys.readouterr().out
     shown = {"stereoset": ("LM", "SS", "ICAT"), "crows-pairs": ("score",), "crows-pairs-original": ("antistereo",)}
     for task, names in shown.items():
-        assert all([task, name, f"{found[task][name.lower()]:.2f}"] in rows for name in names)
-    assert ["stereoset:", "12", "sentences,"] in [row[:3] for row in rows]
+        shown_there = out.split(f"{task}: ")[1].splitlines()[1]
+        assert all(f"{name} {found[task][name.lower()]:.2f}" in shown_there for name in names)
+    assert "stereoset: 12 sentences," in out
+    assert out.splitlines()[-1].startswith(f"next: tempplug train mabel --model-name-or-path {toys / 'model'} ")
 
 
 def test_some_tasks_alone(toys: Path, capsys: pytest.CaptureFixture[str]) -> None:

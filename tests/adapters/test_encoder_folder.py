@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +18,9 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, 
 from tempplug.strategies.macl import MACL
 from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
-from tempplug_adapters.simcse.card import model_card
 from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
+from tempplug_adapters.training.card import model_card
 
 SENTENCES = ["the cook repairs the old boat", "a", "the cook " * 80]
 
@@ -104,19 +105,24 @@ RESULTS = {
 }
 
 
+def card_of(settings: Any, results: dict[str, Any], pooling: str, name: str = "out") -> str:
+    module = SimpleNamespace(loss_fn=SimpleNamespace(strategy=MACL()), pooling=pooling)
+    return model_card(SimCSEMethod(METHOD), settings, module, None, results, name)
+
+
 def test_the_card_describes_training_and_scores(toys: Path, tmp_path: Path) -> None:
     settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5, columns=("a", "b"))
-    card = model_card(settings, RESULTS, "cls", MACL(), "my: 'encoder'")
+    card = card_of(settings, RESULTS, "cls", "my: 'encoder'")
     lines = {
         **{"strategy": "`macl:base_temperature=0.05,alpha=2`", "objective": "`infonce`", "samples": "`160 of nli.tsv`"},
         **{"steps": "`10 (1 epochs)`", "learning rate": "`3e-05`", "columns": "`a b`"},
-        **{"STS-B dev": "81.23", "STS12": "70.50", "average of the seven test sets": "75.25"},
-        **{"MR": "76.30", "average of the transfer tasks": "80.50"},
+        **{"STS-B dev": "81.23", "STS12": "70.5", "average of the seven test sets": "75.25"},
+        **{"MR": "76.3", "average of the transfer tasks": "80.5"},
     }
     for name, value in lines.items():
         assert f"| {name} | {value} |" in card.splitlines()
-    similar, accurate = card.split("| task | accuracy of a linear classifier, in per cent |")
-    assert "| STS-B dev |" in similar.split("| task | Spearman × 100 |")[1]
+    similar, accurate = card.split("| figure | accuracy of a linear classifier, in per cent |")
+    assert "| STS-B dev |" in similar.split("| figure | Spearman × 100 |")[1]
     assert "| MR |" in accurate
     for words in ("@misc{tempplug-macl,", "@inproceedings{gao2021simcse,", "`AutoModel`'s `pooler_output`"):
         assert words in card
@@ -132,7 +138,7 @@ def test_the_card_describes_training_and_scores(toys: Path, tmp_path: Path) -> N
 
 
 def test_a_card_without_scores_or_a_base_on_the_hub(toys: Path, tmp_path: Path) -> None:
-    card = model_card(recipe(toys), {**RESULTS, "evaluation": {}}, "avg", MACL())
+    card = card_of(recipe(toys), {**RESULTS, "evaluation": {}}, "avg")
     assert "None were measured." in card
     assert str(toys) not in card
     (tmp_path / "README.md").write_text(card)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,8 +148,9 @@ def test_a_command_writes_encoder_and_figures_and_its_encoder_stands_for_pre_tra
     assert (results["items"], results["unreadable"], results["recipe"]["width"]) == (300, 1, 16)
     assert list(results["evaluation"]) == ["roc_auc one", "valid_roc_auc one", "roc_auc Three", "valid_roc_auc Three"]
     for name, value in results["evaluation"].items():
-        assert f"{name:<24} {value:8.2f}" in out
+        assert re.search(rf"^{name} +{value:.4g}$", out, re.M)
     assert [metrics(tmp_path / "all" / f"finetune-{name}")["tasks"] for name in ("one", "Three")] == [1, 3]
+    assert not (tmp_path / "all" / "finetune-one" / "README.md").exists(), "it has no command that opens it"
     again = ["--encoder", str(tmp_path / "all" / "encoder.pt"), "--layers", "7", "--pretrain-file", "nowhere"]
     assert main(words(files, tmp_path / "again", *again, datasets=("one", "Three"))) == 0
     reused = metrics(tmp_path / "again")

@@ -33,7 +33,7 @@ def dcrec(tmp_path: Path, train: str, test: str) -> list[list[int]]:
     [("reddit", 14486, 15416, 317992, 289020), ("beauty", 56848, 41532, 265482, 151786)],
 )
 def test_dcrecs_sets_are_whole(data_dir: Path, name: str, users: int, items: int, interactions: int, examples: int) -> None:
-    data = Interactions(*load_sequences(name, data_dir, COLUMNS))
+    data = Interactions(*load_sequences(name, data_dir, COLUMNS)[:2])
     assert (data.user_count, data.item_count, len(data.items)) == (users, items, interactions)
     assert (data.items.min(), data.items.max()) == (1, items)
     assert len(data) + len(data.validation) == examples, "what validates was the last example of its user"
@@ -51,7 +51,7 @@ def test_dcrecs_sets_are_whole(data_dir: Path, name: str, users: int, items: int
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz"])
 def test_a_table_is_sorted_by_time_and_then_by_the_file(tmp_path: Path, name: str, text: str, expected: Any) -> None:
     (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
-    sequences, items = read_log(tmp_path / name, COLUMNS)
+    sequences, items, *_ = read_log(tmp_path / name, COLUMNS)
     assert ([each.tolist() for each in sequences], items) == (expected, max(map(max, expected)))
 
 
@@ -62,8 +62,9 @@ def test_a_parquet_file_is_read_likewise(tmp_path: Path) -> None:
     for times in ([5, 3, 3], [day.replace(day=each) for each in (5, 3, 3)]):
         table = pyarrow.table({"who": ["x", "x", "y"], "what": [10, 20, 10], "when": times})
         parquet.write_table(table, tmp_path / "log.parquet")
-        sequences, items = read_log(tmp_path / "log.parquet", ("who", "what", "when"))
+        sequences, items, users, names = read_log(tmp_path / "log.parquet", ("who", "what", "when"))
         assert ([each.tolist() for each in sequences], items) == ([[2, 1], [1]], 2)
+        assert (users, names) == (["x", "y"], ["10", "20"])
     parquet.write_table(pyarrow.table({"user": ["x", None], "item": [1, 2], "time": [1, 2]}), tmp_path / "log.parquet")
     with pytest.raises(DataError, match=r"log\.parquet, row 2: column 'user' is empty"):
         read_log(tmp_path / "log.parquet", COLUMNS)

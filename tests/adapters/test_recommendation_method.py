@@ -71,9 +71,10 @@ def test_a_command_trains_on_a_table(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert main(words(log, tmp_path / "run", "--rankings", "sampled")) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"strategy none\nobjective none\n{log}: 40 users, 12 items, ")
-    shown = [line.split()[:-1] for line in out.splitlines()[-18:]]
-    assert shown[:2] == [["validation", "hr@1"], ["validation", "hr@5"]]
-    assert shown[6:8] == [["hr@1", "sampled"], ["hr@5", "sampled"]]
+    shown = [line.split() for line in out.splitlines()[-10:]]
+    assert [row[:2] for row in shown[:2]] == [["validation", "hr@1"], ["validation", "hr@5"]]
+    assert [row[:2] for row in shown[6:8]] == [["hr@1", "sampled"], ["hr@5", "sampled"]]
+    assert shown[-1] == f"next: tempplug recommend {tmp_path / 'run'} --user 0 --top 10".split()
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,9 @@ def test_a_training_prints_specs_lines_and_figures(tmp_path: Path, capsys: pytes
     assert "  temperature " in out
     assert len(re.findall(r"^epoch 3 of 3  spread ", out, flags=re.M)) == 1, "the last epoch's"
     assert len(re.findall(r"final +1", out)) == 1, "the final figures are printed once"
-    *_, told, _, last = out.splitlines()
-    assert last.split() == ["final", "1.00"]
+    *_, told, where, _, last, then = out.splitlines()
+    assert last.split() == ["final", "1"]
+    assert (where.split()[1], then) == (f"{tmp_path};", f"next: tempplug embed {tmp_path} points --output vectors.npy")
     results = json.loads((tmp_path / "metrics.json").read_text())
     seen = results["temperature"]
     assert seen.keys() == {"first", "last", "min", "max", "mean"}

@@ -69,7 +69,7 @@ MOMENTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "after the last checkpoint": lambda patch: patch.setattr(MethodTrainer, "_finalize_training", kill),
     "in the evaluation": kill_at_the_last_evaluation,
     "before the encoder": lambda patch: patch.setattr(Method, "save", kill),
-    "before the metrics": lambda patch: patch.setattr(Method, "describe_results", kill),
+    "before the metrics": lambda patch: patch.setattr(Method, "kept", kill),
 }
 
 

@@ -12,8 +12,8 @@ import torch
 from vision_train_toys import SIDE, TinyBackbone, tiny  # noqa: F401
 
 from tempplug.cli import main
+from tempplug_adapters.images.trained_backbone import load_backbone
 from tempplug_adapters.vision import vision_method
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.recipes import METHODS
 
 SMALL = {
@@ -45,8 +45,8 @@ def test_each_method_trains_and_says_with_what(method: str, tmp_path: Path, caps
     layout = f"layout {LAYOUTS[method]}\n" if strategy else ""
     data = "digits: 20 images, 360 to be measured with"
     assert f"strategy {strategy or 'none'}\nobjective {objective or 'none'}\n{layout}{data}" in out
-    figures = [f"{name} {value:.2f}".split() for name, value in found["evaluation"].items()]
-    assert [line.split() for line in out.splitlines()[-2:]] == figures
+    figures = [f"{name} {value:.4g}".split() for name, value in found["evaluation"].items()]
+    assert [line.split() for line in out.splitlines()[-3:-1]] == figures
     assert [name for name, *_ in figures] == ["knn", "knn"]
     assert (found["recipe"]["count"], found["recipe"]["embedding_dimension"], found["recipe"]["heads"]) == (20, 8, 1)
     assert found["seconds_per_epoch"] > 0

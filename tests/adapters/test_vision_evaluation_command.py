@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -105,27 +106,28 @@ def test_numbers_are_those_of_the_parts(checkpoint: Path, monkeypatch: Any, caps
     views = [represent(network, test, augmentation=augmentation, batch_size=100) for _ in "ab"]
     assert report["alignment"] == pytest.approx(metrics.alignment(*views).item(), rel=1e-3)
     table = capsys.readouterr().out
-    for line in (
-        f"knn                     {found['knn']['accuracy']:>8.2f}  k=5, temperature 0.0001\n",
-        "bank of 700 train images, 200 test images as queries\n",
-        f"linear top-5            {found['top-5']['linear top-5']:>8.2f}  its class among the first five\n",
-        f"10 labels               {found['few-labels']['10 labels']:>8.2f}  logistic regression",
-        f"  knn@10                {found['long-tail']['knn@10']['overall']:>8.2f}",
-        f"alignment               {report['alignment']:>8.4f}  of two views by simclr-cifar; lower is closer\n",
-    ):
-        assert line in table
+    assert "bank of 700 train images, 200 test images as queries\n" in table
+    for name, value in {
+        "knn": found["knn"]["accuracy"],
+        "linear top-5": found["top-5"]["linear top-5"],
+        "10 labels": found["few-labels"]["10 labels"],
+        "knn@10": found["long-tail"]["knn@10"]["overall"],
+        "alignment": report["alignment"],
+    }.items():
+        assert re.search(rf"(^|  ){name} +{value:.4g}($|  )", table, re.M), name
+    assert len(table.splitlines()) <= 15
+    assert all(len(line) <= 80 for line in table.splitlines() if "/" not in line)
 
 
-def test_the_table_has_a_column_for_each_group_of_classes() -> None:
+def test_the_table_has_a_figure_for_each_group_of_classes_that_there_is() -> None:
     score = {"overall": 41.204, "head": 60.0, "middle": 33.1, "tail": None, "classes": [1.0]}
     found = {"checkpoint": "a.pt", "dataset": "toys", "bank": 90, "queries": 30, "classes": 5, "dimension": 7, "seconds": 2.0}
     tail = {"bank": 40, "imbalance_ratio": 10.0, "largest_class": 9, "split_seed": 0, "knn@1": score}
-    assert evaluation_table({**found, "long-tail": tail}).splitlines()[4:] == [
-        "long-tail                overall    head  middle    tail  bank of 40 images, imbalance 10, mean of the classes' "
-        "accuracies",
-        "  knn@1                    41.20   60.00   33.10       -",
-        "",
-        "measured in 2.0 s",
+    assert [line.split() for line in evaluation_table({**found, "long-tail": tail}).splitlines()[3:]] == [
+        ["knn@1", "41.2"],
+        ["knn@1", "head", "60"],
+        ["knn@1", "middle", "33.1"],
+        ["next:", "tempplug", "export", "--checkpoint", "a.pt", "--output", "backbone.pth"],
     ]
 
 
@@ -249,4 +251,4 @@ def test_what_was_measured_is_kept_where_one_fails(checkpoint: Path, monkeypatch
         shown = capsys.readouterr()
         if expected == 2:
             assert shown.err.splitlines()[-1] == "error: svc-probe: these are odd numbers"
-            assert f"knn                     {found['knn']['accuracy']:>8.2f}" in shown.out
+            assert re.search(rf"^knn +{found['knn']['accuracy']:.4g}$", shown.out, re.M)

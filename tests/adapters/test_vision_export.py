@@ -17,9 +17,9 @@ from torch.nn import functional as F
 from tempplug.cli import main as tempplug
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug_adapters.images.backbones import Backbone, create_backbone
+from tempplug_adapters.images.trained_backbone import load_backbone
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.manifest import seal
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.export import export_backbone, torchvision_state
 
 

@@ -19,9 +19,9 @@ from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_indices
 from tempplug_adapters.images.representations import represent
+from tempplug_adapters.images.trained_backbone import load_backbone
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision import vision_images
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 from tempplug_adapters.vision.recipes import METHODS

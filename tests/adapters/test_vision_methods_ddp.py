@@ -92,5 +92,5 @@ def test_views_are_each_processs_own_and_one_process_writes(together: list[Any],
     assert not all(torch.equal(first[key], second[key]) for key in running)
     assert float(first["step.loss_fn.strategy.log_scale"]) != pytest.approx(math.log(10), abs=1e-6)
     names = {file.name.partition("-")[0] for file in (folder / "runs" / "simclr").iterdir()}
-    assert names == {"checkpoint", "encoder.pt", "log.jsonl", "metrics.json", "settings.json"}
+    assert names == {"README.md", "checkpoint", "encoder.pt", "log.jsonl", "metrics.json", "settings.json", "tempplug.json"}
     assert all("sync_batch_norm=true needs GPUs" in rank["refused"] for rank in together)

@@ -80,7 +80,7 @@ def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
         "tempplug_adapters/graph/planetoid_checksums.json",
         "tempplug_adapters/plugin.toml",
         "tempplug_adapters/py.typed",
-        "tempplug_adapters/simcse/card.md",
+        "tempplug_adapters/training/card.md",
         "tempplug_adapters/vision/recipes.toml",
     }
     transcribed = {name for name in sizes if name.startswith("tempplug_benchmarks/papers/") and name.endswith(".json")}

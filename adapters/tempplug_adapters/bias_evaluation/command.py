@@ -62,24 +62,23 @@ def _part(progress: Progress, task: str, number: int, tasks: int, fraction: floa
 
 
 def _table(options: Namespace, found: dict[str, Any]) -> list[str]:
-    lines = [f"model    {found['model']}", f"data     {found['data_dir']}", "", f"{'task':<22} {'score':<12} {'value':>7}"]
-    counts = []
+    lines = [f"model    {found['model']}", f"data     {found['data_dir']}; {found['seconds']:.1f} s"]
     for task in (name for name in TASKS if name in found):
         scores = found[task]
         if task == "stereoset":
             names = {"lm": "LM", "ss": "SS", "icat": "ICAT"}
-            counts.append(f"{task}: {scores['rows']} sentences, {scores['targets']} targets, {scores['ties']} ties")
+            counts = f"{task}: {scores['rows']} sentences, {scores['targets']} targets, {scores['ties']} ties"
         else:
             names = {name: name for name in ("score", "stereo", "antistereo")}
-            counts.append(f"{task}: {scores['pairs']} pairs, {scores['neutral']} neutral, {scores['skipped']} skipped")
-        for key, name in names.items():
-            value = "-" if scores[key] is None else f"{scores[key]:.2f}"
-            lines.append(f"{task:<22} {name:<12} {value:>7}")
-    return [*lines, "", *counts, f"{found['seconds']:.1f} s"]
+            counts = f"{task}: {scores['pairs']} pairs, {scores['neutral']} neutral, {scores['skipped']} skipped"
+        values = (f"{name} {'-' if scores[key] is None else f'{scores[key]:.2f}'}" for key, name in names.items())
+        lines += [counts, f"  {'  '.join(values)}"]
+    return lines
 
 
 BIAS = text_command(
     name="bias",
+    then="tempplug train mabel --model-name-or-path {model} --dataset PAIRS --output-dir out",
     description="StereoSet and CrowS-Pairs of a masked language model whose checkpoint holds its head.",
     epilog=f"{'; '.join(f'{name}: {what}' for name, what in TASKS.items())}. 50 is no preference, but of LM and ICAT.",
     model="folder of a transformers masked language model, or its name on the hub",

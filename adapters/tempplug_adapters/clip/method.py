@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,21 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tempplug.arguments import parse_spec
+from tempplug.errors import DataError
 from tempplug.options import format_spec
 from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
+from tempplug_adapters.data_files.archives import read_text
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
+from tempplug_adapters.images.image_data import DEFAULT_SIZE
+from tempplug_adapters.images.image_inputs import as_images, find_images
+from tempplug_adapters.images.image_set import ImageSet
+from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_into
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import around
 
@@ -130,29 +136,80 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes."""
         if data.test is None:
             return {}
-        test, device = data.test, next(module.parameters()).device
-        tokens, total = data.checkpoint.tokens(test.texts), len(test) + len(test.texts)
-
-        def embedded(size: int, done: int, embed: Callable[[Tensor], Tensor]) -> Tensor:
-            rows = []
-            for index in torch.split(torch.arange(size), _BATCH):
-                rows.append(embed(index).float())
-                run.progress((done + int(index[-1])) / total)
-            return torch.cat(rows)
-
-        def texts_of(index: Tensor) -> Tensor:
-            padded = data.checkpoint.padded([tokens[position] for position in index.tolist()])
-            rows: Tensor = module.embed_texts(**{name: value.to(device) for name, value in padded.items()})
-            return rows
-
-        images = embedded(len(test), 0, lambda index: module.embed_images(test.images.batch(index).to(device)))
-        texts = embedded(len(test.texts), len(test), texts_of)
+        test = data.test
+        share = len(test) / (len(test) + len(test.texts))
+        images = self._of_images(module, test.images, lambda done: run.progress(share * done))
+        texts = self._of_texts(module, test.texts, lambda done: run.progress(share + (1 - share) * done))
         found = {f"image_to_text_r{k}": value for k, value in recall(images, texts, test.pairs).items()}
         found |= {f"text_to_image_r{k}": value for k, value in recall(texts, images, test.pairs.flip(1)).items()}
         if test.prompts and test.images.labels is not None:
             found["zero_shot"] = zero_shot(images, test.images.labels, texts, test.prompts)
         run.progress(1.0)
         return found
+
+    def _of_images(self, module: Any, images: ImageSet, progress: Progress = silent) -> Tensor:
+        device = next(module.parameters()).device
+        return _in_batches(len(images), lambda index: module.embed_images(images.batch(index).to(device)), progress)
+
+    def _of_texts(self, module: Any, texts: Sequence[str], progress: Progress = silent) -> Tensor:
+        device, tokens = next(module.parameters()).device, module.checkpoint.tokens(texts)
+
+        def embed(index: Tensor) -> Tensor:
+            padded = module.checkpoint.padded([tokens[position] for position in index.tolist()])
+            rows: Tensor = module.embed_texts(**{name: value.to(device) for name, value in padded.items()})
+            return rows
+
+        return _in_batches(len(tokens), embed, progress)
+
+    def kept(self, recipe: ClipRecipe, module: Any, data: Pairs) -> dict[str, Any]:
+        """Returns what happens to images and texts, and the names of the classes, if the images have any."""
+        checkpoint = data.checkpoint
+        normalised = {name: checkpoint.processor[f"image_{name}"] for name in ("mean", "std")}
+        sizes = {"image_size": checkpoint.image_size, "max_length": checkpoint.max_length}
+        return {"labels": list(data.train.images.classes), "preprocessing": {"range": [0, 1], **normalised, **sizes}}
+
+    def reopened(self, recipe: ClipRecipe, folder: Path) -> ClipRecipe:
+        """Returns the recipe with the trained model as the pretrained one."""
+        return recipe.changed(model_name_or_path=str(folder))
+
+    def restore(self, recipe: ClipRecipe, kept: Mapping[str, Any], folder: Path) -> DualEncoder:
+        """Returns the model of the folder."""
+        return DualEncoder(load_dual_encoder(str(folder)), Checkpoint.read(str(folder), recipe.max_length), None)
+
+    def read(self, recipe: ClipRecipe, source: Source, split: Any) -> Inputs:
+        """Returns the lines of a ``.txt`` file as texts; else image files, or the images of a split of a data set."""
+        word = source.dataset
+        if word.endswith((".txt", ".txt.gz")):
+            texts = [line.strip() for line in read_text(Path(word)).splitlines() if line.strip()]
+            return Inputs(texts, texts)
+
+        def load() -> ImageSet:
+            size = Checkpoint.read(recipe.model_name_or_path, recipe.max_length).image_size
+            found = load_pairs(
+                word, split, source.data_dir, size=size, templates=recipe.templates, column=recipe.caption_column
+            )
+            if found is None:
+                raise DataError(f"'{word}' has no test set: pass --split train.")
+            return found.images
+
+        return Inputs(*find_images(word, DEFAULT_SIZE, load))
+
+    def embed(self, recipe: ClipRecipe, module: Any, given: Any) -> Tensor:
+        """Returns the embeddings [n, D] of texts, or of images: a set, bytes or paths (`pathlib.Path`)."""
+        if isinstance(given, list | tuple) and given and all(isinstance(each, str) for each in given):
+            return self._of_texts(module, given)
+        return self._of_images(module, as_images(given, DEFAULT_SIZE))
+
+    def card(self, recipe: ClipRecipe, module: Any, data: Pairs, results: Mapping[str, Any]) -> Card:
+        """Returns the text on dual encoders."""
+        return Card(
+            about="A dual encoder: images and texts that belong together have vectors of a high cosine similarity.",
+            example='["a photo of a dog."]',
+            use='Images are given as paths: `model.embed([Path("dog.jpg")])`. transformers opens the folder, too: '
+            "`AutoModel.from_pretrained(FOLDER)`, with tokenizer, preprocessing and the trained `logit_scale`.",
+            base=recipe.model_name_or_path,
+            metadata={"library_name": "transformers", "pipeline_tag": "zero-shot-image-classification"},
+        )
 
     def save(self, recipe: ClipRecipe, module: Any, data: Pairs, output_dir: Path) -> None:
         """Writes model, with the trained temperature, tokenizer and processor as a folder for transformers."""
@@ -167,6 +224,15 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
             data.checkpoint.save(folder)
 
         write_into(output_dir, write)
+
+
+def _in_batches(size: int, embed: Callable[[Tensor], Tensor], progress: Progress) -> Tensor:
+    """Returns rows [size, D] in float32 or more that a function computes from positions [b]."""
+    rows = []
+    for index in torch.split(torch.arange(size), _BATCH):
+        rows.append(embed(index).float())
+        progress((int(index[-1]) + 1) / size)
+    return torch.cat(rows)
 
 
 def _around(checkpoint: Checkpoint) -> Temperatures:

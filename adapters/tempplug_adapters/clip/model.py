@@ -123,19 +123,22 @@ class DualEncoder(nn.Module):
     Args:
         model: of `load_dual_encoder`.
         checkpoint: settings of the model's checkpoint.
-        loss_fn: of images as view a and texts as view b.
+        loss_fn: of images as view a and texts as view b; None where nothing is trained.
 
     Attributes:
         encoder: the model.
+        checkpoint: as given.
         loss_fn: as given.
     """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: Any, checkpoint: Checkpoint, loss_fn: ContrastiveLoss) -> None:
+    loss_fn: Any
+
+    def __init__(self, model: Any, checkpoint: Checkpoint, loss_fn: ContrastiveLoss | None) -> None:
         super().__init__()
-        self.encoder, self.loss_fn, self.size = model, loss_fn, checkpoint.image_size
+        self.encoder, self.checkpoint, self.loss_fn, self.size = model, checkpoint, loss_fn, checkpoint.image_size
         for name in ("logit_scale", "logit_bias"):
             if isinstance(own := getattr(model, name, None), nn.Parameter):
                 own.requires_grad_(False)

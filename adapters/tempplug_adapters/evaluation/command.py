@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -79,6 +80,7 @@ def text_command(
     measure: Measure,
     table: Table,
     flags: Flags,
+    then: str,
     **more: Any,
 ) -> EvalCommand:
     """Returns a command that measures a text model, prints a table and writes the figures as JSON.
@@ -93,6 +95,7 @@ def text_command(
             what is being done; ``seconds`` are added.
         table: returns the lines of the table, given the flags and the figures.
         flags: further flags.
+        then: the next command to type, with ``{model}`` for the model.
         **more: name, description and epilog of the command.
     """
 
@@ -109,7 +112,7 @@ def text_command(
         with shown_progress() as progress:
             found = measure(options, loaded, progress)
         found["seconds"] = round(time.perf_counter() - started, 2)
-        print("\n".join(table(options, found)))
+        print("\n".join([*table(options, found), f"next: {then.format(model=shlex.quote(options.model))}"]))
         if options.output is not None:
             write_json(options.output, found)
         return 0

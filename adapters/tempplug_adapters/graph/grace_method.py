@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.grace_recipe import GraceRecipe
-from tempplug_adapters.graph.node_data import load_graph
+from tempplug_adapters.graph.node_data import load_graph, scaled_features
 from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
-from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.nodes import Nodes, one_graph
 from tempplug_adapters.graph.user_modules import (
     Augmentation,
     UserEncoder,
@@ -27,10 +27,11 @@ from tempplug_adapters.graph.user_modules import (
     augmented,
     corrupted,
     create_encoder,
+    restored_encoder,
     warn_of_unused,
 )
 from tempplug_adapters.storage.tensors import write_tensors
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
 from tempplug_adapters.training.method_info import MethodInfo
 
 
@@ -89,27 +90,35 @@ class GraceModule(nn.Module):
 
     Args:
         recipe: recipe of the training.
-        data: the graph, which provides the features for a `GCN`.
-        loss_fn: loss of the embeddings.
+        columns: number of features of a node.
+        loss_fn: loss of the embeddings; None where nothing is trained.
         encoder: the user's encoder; None for a `GCN`.
-        plain: whether views are graphs, also for a `GCN`.
+        width: of its representations.
+        features: those of the graph, if views are not graphs, which needs a `GCN`.
+
+    Attributes:
+        columns: as given.
+        scaled: see `Nodes`.
     """
+
+    scaled = False
+    loss_fn: Any
 
     def __init__(
         self,
         recipe: GraceRecipe,
-        data: Nodes,
-        loss_fn: ContrastiveLoss,
+        columns: int,
+        loss_fn: ContrastiveLoss | None,
         encoder: UserEncoder | None = None,
-        plain: bool = False,
+        width: int = 0,
+        features: NodeFeatures | None = None,
     ) -> None:
         super().__init__()
-        self.features = None if encoder is not None or plain else NodeFeatures(data.x)
+        self.features, self.columns = features, columns
         if encoder is None:
-            own = GCN(data.x.shape[1], recipe.hidden, recipe.layers, recipe.activation)
+            own = GCN(columns, recipe.hidden, recipe.layers, recipe.activation)
             self.grace = GRACE(own, recipe.hidden, recipe.projection)
         else:
-            width = encoder.probe(data.part(torch.arange(2), 1, recipe.layers)).shape[1]
             self.grace = GRACE(encoder, width, recipe.projection, recipe.hidden)
         self.loss_fn = loss_fn
 
@@ -152,6 +161,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         files = (recipe.node_features, recipe.node_labels)
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
         nodes = Nodes(graph, source.dataset, source.evaluated)
+        nodes.scaled = not recipe.raw_features
         if nodes.labels is not None:  # fail before training if the evaluation is impossible
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
         return nodes
@@ -171,14 +181,16 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
     def build(self, recipe: GraceRecipe, data: Nodes, loss: Any) -> GraceModule:
         """Returns the randomly initialised model, with the user's encoder if given."""
         given, augmentations = self._of_user(recipe)
+        columns = data.x.shape[1]
         if given is None:
             warn_of_unused(data.graph, ("edge_weight",), "GCN")
             if data.edge_weight is not None and bool((data.edge_weight < 0).any()):
                 raise DataError("edge_weight must be at least 0 for the GCN, which divides by the roots of sums of weights.")
-            return GraceModule(recipe, data, loss, None, bool(augmentations))
-        encoder = UserEncoder(create_encoder(given, data.x.shape[1], recipe.hidden, recipe.layers))
+            return GraceModule(recipe, columns, loss, features=None if augmentations else NodeFeatures(data.x))
+        encoder = UserEncoder(create_encoder(given, columns, recipe.hidden, recipe.layers))
         encoder.warn_of_unused(data.graph)
-        return GraceModule(recipe, data, loss, encoder)
+        width = encoder.probe(data.part(torch.arange(2), 1, recipe.layers)).shape[1]
+        return GraceModule(recipe, columns, loss, encoder, width)
 
     def collate(self, recipe: GraceRecipe, data: Nodes, index: Tensor) -> dict[str, Any]:
         """Returns two corrupted views of the graph, which keeps the order of its nodes, or of the part around some nodes."""
@@ -243,6 +255,47 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         super().save(recipe, module, data, output_dir)
         rows = self.representations(recipe, module, data)
         write_tensors(output_dir / REPRESENTATIONS_FILE, rows)
+
+    def kept(self, recipe: GraceRecipe, module: Any, data: Nodes) -> dict[str, Any]:
+        """Returns the number of features, whether those of a node are scaled to the sum 1, and the width of an own encoder."""
+        encoder = module.grace.encoder
+        own = {"own_encoder": module.grace.projection_head[0].in_features} if isinstance(encoder, UserEncoder) else {}
+        return {"preprocessing": {"features": module.columns, "rows_scaled_to_sum_1": data.scaled}, **own}
+
+    def restore(self, recipe: GraceRecipe, kept: Mapping[str, Any], folder: Path) -> GraceModule:
+        """Returns the encoder of the folder; raises ConfigError if it came from Python and was not given again."""
+        columns = kept["preprocessing"]["features"]
+        given = restored_encoder(self._of_user(recipe)[0], "own_encoder" in kept, folder)
+        encoder = None if given is None else UserEncoder(create_encoder(given, columns, recipe.hidden, recipe.layers))
+        module = GraceModule(recipe, columns, None, encoder, kept.get("own_encoder", 0))
+        module.scaled = kept["preprocessing"]["rows_scaled_to_sum_1"]
+        load_weights(module.encoder, folder)
+        return module
+
+    def read(self, recipe: GraceRecipe, source: Source, split: str) -> Inputs:
+        """Returns the nodes of a public graph, or of a graph from files."""
+        return Inputs(self.load(recipe, replace(source, evaluated=False)))
+
+    def embed(self, recipe: GraceRecipe, module: Any, given: Any) -> Tensor:
+        """Returns the representations of all nodes of a graph, [N, width]."""
+        if not isinstance(given, Nodes):
+            given = Nodes(one_graph(given, "graph"), measured=False)
+            given = Nodes(scaled_features(given.graph), measured=False) if module.scaled else given
+        if given.x.shape[1] != module.columns:
+            raise DataError(
+                f"the graph has {given.x.shape[1]} features a node, but the encoder was trained with {module.columns}."
+            )
+        return self.representations(recipe, module, given)
+
+    def card(self, recipe: GraceRecipe, module: Any, data: Nodes, results: Mapping[str, Any]) -> Card:
+        """Returns the text on encoders of nodes."""
+        return Card(
+            about=f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric.",
+            example="graph",
+            use=f"`encoder.pt` has the weights of {type(module.encoder).__name__}, `{REPRESENTATIONS_FILE}` the vectors of all "
+            "nodes of the training.",
+            metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
+        )
 
     def _of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and augmentations, imported where they are given by name."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from tempplug import ContrastiveLoss
+from tempplug.errors import DataError
 from tempplug_adapters.graph.augmentation import augment, check_pool
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.graph_evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
@@ -20,8 +21,8 @@ from tempplug_adapters.graph.graphs import Graphs, UserGraphEncoder, user_views
 from tempplug_adapters.graph.ogb_files import load_ogb
 from tempplug_adapters.graph.saved_graphs import read_graphs
 from tempplug_adapters.graph.tu_files import load_tu
-from tempplug_adapters.graph.user_modules import Augmentation, UserModules, create_encoder, warn_of_unused
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.graph.user_modules import Augmentation, UserModules, create_encoder, restored_encoder, warn_of_unused
+from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
 from tempplug_adapters.training.method_info import MethodInfo
 
 if TYPE_CHECKING:
@@ -100,14 +101,20 @@ class GraphCLModule(nn.Module):
     Args:
         recipe: recipe of the training.
         features: width of the node features.
-        loss_fn: loss of the embeddings.
+        loss_fn: loss of the embeddings; None where nothing is trained.
         encoder: the user's encoder; None for GIN.
+
+    Attributes:
+        features: as given.
     """
 
+    loss_fn: Any
+
     def __init__(
-        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss, encoder: UserGraphEncoder | None = None
+        self, recipe: GraphCLRecipe, features: int, loss_fn: ContrastiveLoss | None, encoder: UserGraphEncoder | None = None
     ) -> None:
         super().__init__()
+        self.features = features
         self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder)
         self.loss_fn = loss_fn
 
@@ -146,13 +153,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
     def load(self, recipe: GraphCLRecipe, source: Source) -> Graphs:
         """Returns a data set of the TU collection or of OGB, or the graphs of a file."""
         self._of_user(recipe)
-        name = source.dataset
-        if name.endswith(".pt"):
-            graphs = Graphs(read_graphs(Path(name)))
-        elif name.lower().startswith("ogbg-"):
-            graphs = Graphs(load_ogb(name, source.data_dir))
-        else:
-            graphs = Graphs(load_tu(name, source.cache_dir, source.data_dir))
+        graphs = _load(source)
         labels = graphs.all.labels
         if labels is not None and source.evaluated:  # fail before training if the evaluation is impossible
             if labels.ndim == 2:
@@ -224,9 +225,58 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
         batches = (copy.copy(data.pyg_batch(part)) if own else data.all.batch(part) for part in parts)
         return torch.cat([encoder(batch.to(device)).cpu() for batch in batches])
 
+    def kept(self, recipe: GraphCLRecipe, module: Any, data: Graphs) -> dict[str, Any]:
+        """Returns the number of features of a node, and what is known of a user's encoder."""
+        encoder = module.graphcl.encoder
+        own = {"own_encoder": encoder.known} if isinstance(encoder, UserGraphEncoder) else {}
+        return {"preprocessing": {"features": module.features}, **own}
+
+    def restore(self, recipe: GraphCLRecipe, kept: Mapping[str, Any], folder: Path) -> GraphCLModule:
+        """Returns the encoder of the folder; raises ConfigError if it came from Python and was not given again."""
+        features = kept["preprocessing"]["features"]
+        given = restored_encoder(self._of_user(recipe)[0], "own_encoder" in kept, folder)
+        encoder = None
+        if given is not None:
+            own = create_encoder(given, features, recipe.hidden, recipe.layers)
+            encoder = UserGraphEncoder(own, kept["own_encoder"])
+        module = GraphCLModule(recipe, features, None, encoder)
+        load_weights(module.encoder, folder)
+        return module
+
+    def read(self, recipe: GraphCLRecipe, source: Source, split: str) -> Inputs:
+        """Returns the graphs of a data set or of a file."""
+        return Inputs(_load(source))
+
+    def embed(self, recipe: GraphCLRecipe, module: Any, given: Any) -> Tensor:
+        """Returns the representations of graphs, [G, width]."""
+        graphs = given if isinstance(given, Graphs) else Graphs(given)
+        features, own = module.features, graphs.all.x.shape[1]
+        if own != features:
+            raise DataError(f"the graphs have {own} features a node, but the encoder was trained with {features}.")
+        return self.representations(module, graphs)
+
+    def card(self, recipe: GraphCLRecipe, module: Any, data: Graphs, results: Mapping[str, Any]) -> Card:
+        """Returns the text on encoders of graphs."""
+        return Card(
+            about=f"An encoder of graphs with {module.features} features a node, in PyTorch Geometric: one vector for each.",
+            example="graphs",
+            use=f"`encoder.pt` has the weights of {type(module.encoder).__name__}.",
+            metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
+        )
+
     def _of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and all augmentations, imported where they are given by name."""
         encoder, pool = self._user.of(recipe)
         if names := [each for each in pool if isinstance(each, str)]:
             check_pool(names)
         return encoder, pool
+
+
+def _load(source: Source) -> Graphs:
+    """Returns the graphs of a file, of OGB, or of the TU collection."""
+    name = source.dataset
+    if name.endswith(".pt"):
+        return Graphs(read_graphs(Path(name)))
+    if name.lower().startswith("ogbg-"):
+        return Graphs(load_ogb(name, source.data_dir))
+    return Graphs(load_tu(name, source.cache_dir, source.data_dir))

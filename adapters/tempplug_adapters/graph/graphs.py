@@ -80,18 +80,22 @@ class UserGraphEncoder(nn.Module):
 
     Args:
         module: see `UserEncoder`.
-        like: a graph of the data with two nodes or more, for a trial call.
+        like: a graph of the data with two nodes or more, for a trial call; or the ``known`` of an earlier one.
 
     Attributes:
         width: of the representations.
+        known: what the trial call found, as JSON data.
 
     Raises:
         ShapeError: it returns neither one row for each node nor one for each graph.
     """
 
-    def __init__(self, module: nn.Module, like: Data) -> None:
+    def __init__(self, module: nn.Module, like: Data | Sequence[Any]) -> None:
         super().__init__()
         self.own, self._as_floats = UserEncoder(module), False
+        if not isinstance(like, Data):
+            self.width, self._as_floats, self._of_nodes = like
+            return
         graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
         try:
             found = self.own.probe(graphs)
@@ -106,6 +110,11 @@ class UserGraphEncoder(nn.Module):
                 "it must return one for each graph or one for each node."
             )
         self.width, self._of_nodes = found.shape[1], len(found) != 2
+
+    @property
+    def known(self) -> list[Any]:
+        """What the trial call found."""
+        return [self.width, self._as_floats, self._of_nodes]
 
     def forward(self, graphs: Batch) -> Tensor:
         """Returns the representations, [B, width]."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import TrainerCallback
 
@@ -14,12 +16,12 @@ from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view
-from tempplug_adapters.graph.molecule_files import read_smiles
+from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
+from tempplug_adapters.training.method import ENCODER_FILE, Card, Inputs, Method, Restored, Run, Source
 from tempplug_adapters.training.train import train
 
 # Arguments of the user that apply only to pre-training.
@@ -137,6 +139,54 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
     def save(self, recipe: MoleculeRecipe, module: Any, data: Molecules, output_dir: Path) -> None:
         """Writes the encoder, with its shape."""
         module.encoder.save(output_dir / ENCODER_FILE)
+
+    def reopened(self, recipe: MoleculeRecipe, folder: Path) -> MoleculeRecipe:
+        """Returns the recipe of a fine-tuning of the folder's encoder, without pre-training."""
+        return self.recipe_of(recipe.changed(encoder=str(folder / ENCODER_FILE)), "", "")
+
+    def restore(self, recipe: MoleculeRecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
+        """Returns the encoder of the folder."""
+        return Restored(MoleculeEncoder.load(folder / ENCODER_FILE))
+
+    def read(self, recipe: MoleculeRecipe, source: Source, split: str) -> Inputs:
+        """Returns the molecules of a labelled data set by name, of a table with a column ``smiles``, or of a file of SMILES."""
+        word = source.dataset
+        if word.endswith(".csv") or word.lower() in {name.lower() for name in DATASETS}:
+            molecules = MoleculeSet(read_labelled(word, source.data_dir, source.cache_dir)[0])
+        else:
+            molecules = MoleculeSet(read_smiles(Path(word)))
+        if molecules.unreadable:
+            warnings.warn(
+                f"{molecules.unreadable} SMILES of {word} cannot be read and are left out; a .parquet names the others.",
+                stacklevel=2,
+            )
+        return Inputs(molecules, molecules.smiles)
+
+    def embed(self, recipe: MoleculeRecipe, module: Any, given: Any) -> Tensor:
+        """Returns the representations of molecules, [n, width]: a list of SMILES, or a `MoleculeSet`."""
+        molecules = given if isinstance(given, MoleculeSet) else MoleculeSet(given)
+        if len(molecules) != len(given):
+            raise DataError(f"{molecules.unreadable} of the {len(given)} SMILES cannot be read: leave them out.")
+        device = next(module.parameters()).device
+        parts = torch.split(torch.arange(len(molecules)), _AT_ONCE)
+        return torch.cat([module.encoder(molecules.batch(part).to(device)).cpu() for part in parts])
+
+    def next_command(self, recipe: MoleculeRecipe, data: Molecules, folder: str, dataset: str) -> str:
+        """Returns the command that embeds the first labelled data set."""
+        return super().next_command(recipe, data, folder, dataset.partition(",")[0])
+
+    def card(self, recipe: MoleculeRecipe, module: Any, data: Molecules, results: Mapping[str, Any]) -> Card:
+        """Returns the text on encoders of molecules."""
+        return Card(
+            about="An encoder of molecules, given as SMILES: one vector for each.",
+            example='["CCO", "c1ccccc1"]',
+            use="`tempplug train molecule --encoder encoder.pt --dataset TABLE.csv` fine-tunes it on labelled molecules.",
+            metadata={"pipeline_tag": "graph-ml", "tags": ["chemistry"]},
+        )
+
+
+_AT_ONCE = 256
+"""Molecules of a batch of `MoleculeMethod.embed`."""
 
 
 class _FineTuningProgress(TrainerCallback):

@@ -5,6 +5,7 @@ Public ones are read from the folders of PyTorch Geometric's classes: Planetoid,
 
 from __future__ import annotations
 
+import copy
 import json
 import warnings
 from pathlib import Path
@@ -84,10 +85,15 @@ def load_graph(
     else:
         graph = _load_public(dataset, None if data_dir is None else Path(data_dir), Path(cache_dir))
     check_graph(graph, dataset)
-    if normalize:
-        graph.x = plain_features(graph.x).float()  # whole numbers cannot be scaled in place
-        graph = NormalizeFeatures()(graph)
-    return graph
+    return scaled_features(graph) if normalize else graph
+
+
+def scaled_features(graph: Data) -> Data:
+    """Returns a graph whose nodes' features are scaled to the sum 1 each; the features of the given one stay as they are."""
+    graph = copy.copy(graph)
+    graph.x = plain_features(graph.x).float()  # whole numbers cannot be scaled in place
+    scaled: Data = NormalizeFeatures()(graph)
+    return scaled
 
 
 def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:

@@ -123,9 +123,14 @@ class Nodes:
         name: its name in messages.
         measured: whether the classes are used and must be valid.
 
+    Attributes:
+        scaled: whether the features of each node were scaled to the sum 1, as graphs that are embedded later are then, too.
+
     Raises:
         DataError: it cannot be used for training.
     """
+
+    scaled = False
 
     def __init__(self, graph: Data | Iterable[Data], name: str = "graph", measured: bool = True) -> None:
         loader = graph if isinstance(graph, NodeLoader) else None

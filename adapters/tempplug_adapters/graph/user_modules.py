@@ -7,6 +7,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -163,6 +164,25 @@ class UserModules:
 def _name(each: Any) -> str:
     kind = each if inspect.isclass(each) or inspect.isroutine(each) else type(each)
     return f"{kind.__module__}:{kind.__qualname__}"
+
+
+def restored_encoder(given: Any, own: bool, folder: Path) -> Any:
+    """Returns the user's encoder or its constructor for a trained folder, None if the method's own was trained.
+
+    Args:
+        given: of `UserModules.of`.
+        own: whether an encoder of the user's was trained.
+        folder: for the message.
+
+    Raises:
+        ConfigError: it came from Python, and was not given again.
+    """
+    if own and given is None:
+        raise ConfigError(
+            f"{folder} has the weights of an encoder that was passed from Python: pass it again, as in "
+            "load(folder, GraceMethod(METHOD, encoder))."
+        )
+    return given if own else None
 
 
 def takes_batch(augmentation: Augmentation) -> bool:

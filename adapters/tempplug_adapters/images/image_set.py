@@ -179,14 +179,15 @@ class ImageFiles:
     Args:
         encoded: N image files.
         size: pixels of each side: the shorter side is resized to it, the middle of the longer one is kept.
+        replaced: False: an image that cannot be read is an error.
 
     Raises:
         ConfigError: the size is not at least 1.
     """
 
-    def __init__(self, encoded: EncodedSet, size: int) -> None:
+    def __init__(self, encoded: EncodedSet, size: int, *, replaced: bool = True) -> None:
         check_size(size)
-        self.encoded, self.size = encoded, size
+        self.encoded, self.size, self.replaced = encoded, size, replaced
         self.name, self.labels, self.classes = encoded.name, encoded.labels, encoded.classes
         self._faults: dict[int, str] = {}
 
@@ -203,7 +204,7 @@ class ImageFiles:
 
     def subset(self, index: Tensor) -> ImageFiles:
         """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
-        return ImageFiles(self.encoded.subset(index), self.size)
+        return ImageFiles(self.encoded.subset(index), self.size, replaced=self.replaced)
 
     def _pixels(self, position: int) -> Tensor:
         found: list[str] = []
@@ -228,6 +229,8 @@ class ImageFiles:
     def _candidates(self, position: int) -> Iterator[int]:
         """Yields a position, then later ones of the same class (any, without labels), then earlier ones."""
         yield position
+        if not self.replaced:
+            return
         same = torch.arange(len(self)) if self.labels is None else (self.labels == self.labels[position]).nonzero()[:, 0]
         yield from same[same > position].tolist()
         yield from same[same < position].tolist()

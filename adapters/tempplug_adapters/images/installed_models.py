@@ -19,7 +19,8 @@ from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
 """Packages whose models have names ``package:name``."""
 
-_CLASSIFIERS = ("fc", "classifier", "heads", "head", "linear")
+CLASSIFIERS = ("fc", "classifier", "heads", "head", "linear")
+"""Names that packages give to the classifier of a model."""
 
 
 def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
@@ -95,7 +96,7 @@ def _package(module: str) -> Any:
 
 def _without_classifier(model: nn.Module, name: str) -> nn.Module:
     """Returns the model without its classifier, from the first linear or dropout layer on."""
-    for attribute in _CLASSIFIERS:
+    for attribute in CLASSIFIERS:
         classifier = getattr(model, attribute, None)
         if not isinstance(classifier, nn.Module):
             continue
@@ -107,6 +108,6 @@ def _without_classifier(model: nn.Module, name: str) -> nn.Module:
         setattr(model, attribute, nn.Sequential(*kept))
         return model
     raise ConfigError(
-        f"backbone '{name}' has no classifier named {', '.join(_CLASSIFIERS)}: make the model yourself, remove its classifier "
+        f"backbone '{name}' has no classifier named {', '.join(CLASSIFIERS)}: make the model yourself, remove its classifier "
         "and wrap it in Backbone."
     )

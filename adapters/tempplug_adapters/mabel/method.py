@@ -18,16 +18,20 @@ from tempplug_adapters.bias_evaluation.bias_data import find_bias_file, has_bias
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import MODEL, MaskedLanguageModel
 from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
-from tempplug_adapters.huggingface.loading import load_pretrained, own_model
+from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer, own_model
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
 from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.simcse.data import Sentences, read_samples
 from tempplug_adapters.simcse.model import initialise
+from tempplug_adapters.simcse.sentence_method import SentenceMethod
 from tempplug_adapters.storage.files import write_into
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import Card, Restored, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
+
+POOLING = "cls_before_pooler"
+"""The vector of a sentence: [CLS], which the projection of the training reads."""
 
 
 class MabelModel(nn.Module):
@@ -158,7 +162,7 @@ class MabelModule(nn.Module):
         return {**numbers_of(self.loss_fn.record), **{name: float(value) for name, value in self._terms.items()}}
 
 
-class MabelMethod(Method[MabelRecipe, Quadruples]):
+class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
     """Premises are anchors and their hypotheses are positives; all other hypotheses of either gender are negatives.
 
     Source: He et al. 2022, MABEL: Attenuating Gender Bias using Textual Entailment Data; alignment loss a1 of its code.
@@ -239,3 +243,22 @@ class MabelMethod(Method[MabelRecipe, Quadruples]):
             data.tokenizer.save_pretrained(folder)
 
         write_into(output_dir, write)
+
+    def kept(self, recipe: MabelRecipe, module: Any, data: Quadruples) -> dict[str, Any]:
+        """Returns how texts become vectors."""
+        return {"preprocessing": {"tokenizer": ".", "pooling": POOLING}}
+
+    def restore(self, recipe: MabelRecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
+        """Returns the masked language model of the folder."""
+        model = load_pretrained(AutoModelForMaskedLM, str(folder), purpose=MODEL)
+        return Restored(model, tokenizer=load_tokenizer(str(folder)), pooling=kept["preprocessing"]["pooling"])
+
+    def card(self, recipe: MabelRecipe, module: Any, data: Quadruples, results: Mapping[str, Any]) -> Card:
+        """Returns the text on masked language models."""
+        return Card(
+            about="A masked language model with less gender bias. A sentence's vector is the last hidden state of [CLS].",
+            example='["The doctor finished her shift.", "The doctor finished his shift."]',
+            use="transformers opens the folder, too: `AutoModelForMaskedLM.from_pretrained(FOLDER)`, or `AutoModel`.",
+            base=recipe.model_name_or_path,
+            metadata={"library_name": "transformers", "pipeline_tag": "fill-mask"},
+        )

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
 
 import torch
 from sklearn.metrics import roc_auc_score
@@ -20,15 +23,21 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone
-from tempplug_adapters.images.image_data import Split, load_images
+from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, load_images
+from tempplug_adapters.images.image_inputs import as_images, find_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
+from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone as load_trained, save_backbone
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.msc.model import MSC, centre_of
 from tempplug_adapters.msc.network import default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
-from tempplug_adapters.msc.recipe import AUGMENTATION, MSCRecipe
+from tempplug_adapters.msc.recipe import AUGMENTATION, MOBILENET, MSCRecipe
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.checkpoints import weights_checksum
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
+
+NORMAL_FILE: Final = "normal.pt"
+"""In the output folder: representations of the normal training images, [N, F], which scores are measured from."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +69,7 @@ class MSCModule(MSC):
         super().__init__(backbone, torch.zeros(backbone.dimension), loss_fn, angular=recipe.angular)
         self.augment = create_augmentation(AUGMENTATION, recipe.image_size)
         self.roc_auc_before: float | None = None
+        self.normal: Tensor | None = None  # representations of the normal images once the training has ended
 
     @property
     def encoder(self) -> nn.Module:
@@ -91,7 +101,14 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
 
         Training images without classes are all normal. They are measured if ``normal_class`` names a class of the test images.
         """
+        backbone = partial(load_backbone, recipe.backbone, recipe.weights, source.data_dir, recipe.image_size)
+        return self._with(backbone, recipe, source)
 
+    def evaluation_data(self, recipe: MSCRecipe, module: Any, source: Source) -> Anomalies:
+        """Returns the same images; the pretrained network is not needed."""
+        return self._with(lambda: module.backbone, recipe, source)
+
+    def _with(self, backbone: Callable[[], Backbone], recipe: MSCRecipe, source: Source) -> Anomalies:
         def read(split: Split) -> ImageSet:
             return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
 
@@ -101,9 +118,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
                 f"normal_class is not given: name the class of '{train.name}' that is normal, by its name or its number, or "
                 "give a folder of normal images without classes."
             )
-        backbone = load_backbone(recipe.backbone, recipe.weights, source.data_dir, recipe.image_size)
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
-        return Anomalies(one_class(train, None if normal is None else read("test"), normal or "", **numbers), backbone)
+        return Anomalies(one_class(train, None if normal is None else read("test"), normal or "", **numbers), backbone())
 
     def describe(self, data: Anomalies) -> str:
         """Returns the numbers of images."""
@@ -145,7 +161,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         """Returns the ROC-AUC × 100 of the network, that of the pretrained one, and by how much the first is higher."""
         if data.images.test is None:
             return {}
-        before, (_, after) = module.roc_auc_before, self._measured(recipe, module, data, run)
+        before, (normal, after) = module.roc_auc_before, self._measured(recipe, module, data, run)
+        module.normal = normal if run.final else None
         return {"roc_auc": after, "roc_auc_before": before, "gain": after - before}
 
     def _measured(self, recipe: MSCRecipe, module: Any, data: Anomalies, run: Run) -> tuple[Tensor, float]:
@@ -157,6 +174,74 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
             return normal, math.nan
         tested = represent(module.backbone, images.test, size, progress=lambda part: run.progress(share + (1 - share) * part))
         return normal, roc_auc(anomaly_scores(normal, tested, recipe.neighbours), images.anomalous)
+
+    def save(self, recipe: MSCRecipe, module: Any, data: Anomalies, output_dir: Path) -> None:
+        """Writes the network, and the representations of the normal images."""
+        save_backbone(module.backbone, output_dir, recipe.image_size)
+        if module.normal is None:
+            module.normal = represent(module.backbone, data.images.train, recipe.image_size)
+        write_tensors(output_dir / NORMAL_FILE, module.normal)
+
+    def kept(self, recipe: MSCRecipe, module: Any, data: Anomalies) -> dict[str, Any]:
+        """Returns what happens to images, the normal class among the others, and the ROC-AUC before the training."""
+        mean, std = (getattr(module.backbone, name).flatten().tolist() for name in ("mean", "std"))
+        return {
+            "preprocessing": {"range": [0, 1], "image_size": recipe.image_size, "mean": mean, "std": std, "unit_length": True},
+            "labels": [] if data.images.test is None else list(data.images.test.classes),
+            "normal": data.images.normal_class,
+            "roc_auc_before": module.roc_auc_before,
+        }
+
+    def restore(self, recipe: MSCRecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
+        """Returns the network of the folder with the representations of the normal images."""
+        backbone = load_trained(folder, recipe.backbone).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        try:
+            normal = read_tensors(folder / NORMAL_FILE)
+        except DataError as error:
+            raise DataError(f"{folder / NORMAL_FILE} cannot be read: {error}") from error
+        return Restored(backbone, backbone=backbone, normal=normal, roc_auc_before=kept["roc_auc_before"])
+
+    def read(self, recipe: MSCRecipe, source: Source, split: Any) -> Inputs:
+        """Returns image files, or a split of a data set."""
+
+        def load() -> ImageSet:
+            return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
+
+        return Inputs(*find_images(source.dataset, max(recipe.image_size, DEFAULT_SIZE), load))
+
+    def embed(self, recipe: MSCRecipe, module: Any, given: Any) -> Tensor:
+        """Returns the representations of images, of length one, [n, F]."""
+        return represent(module.backbone, as_images(given, max(recipe.image_size, DEFAULT_SIZE)), recipe.image_size)
+
+    def score(self, recipe: MSCRecipe, module: Any, given: Any) -> Tensor:
+        """Returns how anomalous images are, [n]; those of normal images are near 0."""
+        return anomaly_scores(module.normal, self.embed(recipe, module, given), recipe.neighbours)
+
+    def normal_scores(self, recipe: MSCRecipe, module: Any) -> Tensor:
+        """Returns the score of each normal training image among the others, [N]: no image is its own neighbour."""
+        # the nearest one of all is the image itself, at distance 0
+        return anomaly_scores(module.normal, module.normal, recipe.neighbours + 1)
+
+    def next_command(self, recipe: MSCRecipe, data: Anomalies, folder: str, dataset: str) -> str:
+        """Returns the command that scores images."""
+        return f"tempplug score {folder} {dataset} --output scores.csv"
+
+    def card(self, recipe: MSCRecipe, module: Any, data: Anomalies, results: Mapping[str, Any]) -> Card:
+        """Returns the text on anomaly detectors."""
+        name = recipe.backbone if ":" in recipe.backbone else f"transformers:{recipe.backbone}"
+        return Card(
+            about=f"A detector of images that are no '{data.images.normal_class}': the further an image is from those of the "
+            "training, the more anomalous it is.",
+            example='["image.jpg"]',
+            use="`tempplug score FOLDER IMAGES` gives the anomaly score of each image, a threshold and a picture of the "
+            f"highest.\n\n{how_to_open(name, module.backbone)}",
+            base=recipe.backbone,
+            metadata={
+                "pipeline_tag": "image-feature-extraction",
+                "tags": ["anomaly-detection"],
+                **({"base_model": None} if recipe.backbone == MOBILENET else {}),  # no name on the hub
+            },
+        )
 
 
 def _large_enough(images: ImageSet, size: int) -> ImageSet:

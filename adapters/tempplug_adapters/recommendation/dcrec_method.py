@@ -103,16 +103,19 @@ class DCRecMethod(RecommendationMethod[DCRecRecipe]):
         users = torch.from_numpy(examples.users)
         return {"histories": histories, "lengths": lengths, "targets": targets, "index": index, "users": users}
 
-    def ranker(self, recipe: DCRecRecipe, module: Any, data: Interactions, split: str) -> Ranker:
-        """Returns the module as a ranker with the graphs of the histories of a split."""
+    def scorer(self, module: Any) -> Any:
+        """Returns the transformer, whose embeddings of items give the scores."""
+        return module.model.encoder
+
+    def states(self, recipe: DCRecRecipe, module: Any, data: Interactions, split: str) -> Ranker:
+        """Returns a function from histories to their states, with the graphs of the histories of a split."""
         model, device = module.model, next(module.parameters()).device
         outputs = [model.graph_output(graph.to(device)) for graph in module.graphs.of(split)]
 
-        def rank(histories: Tensor, lengths: Tensor) -> Tensor:
+        def states(histories: Tensor, lengths: Tensor) -> Tensor:
             histories, lengths = histories.to(device), lengths.to(device)
             last = histories.gather(1, lengths.clamp(min=1)[:, None] - 1)[:, 0]
-            state = model.encoder(histories, lengths)
-            scores: Tensor = model.encoder.scores(model.fused([state, *(output[last] for output in outputs)]))
-            return scores
+            fused: Tensor = model.fused([model.encoder(histories, lengths), *(output[last] for output in outputs)])
+            return fused
 
-        return rank
+        return states

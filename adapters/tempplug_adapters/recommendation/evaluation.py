@@ -67,7 +67,8 @@ def figures(ranks: Tensor) -> dict[str, float]:
 
 Ranker = Callable[[Tensor, Tensor], Tensor]
 """Histories [B, L], padded with 0, and their lengths [B], both on the CPU, to scores of all items [B, I + 1] on any device."""
-_ROWS = 256  # batch size
+ROWS = 256
+"""Histories that are ranked at once."""
 
 
 def evaluate_ranker(
@@ -91,8 +92,8 @@ def evaluate_ranker(
     if "sampled" in rankings:
         negatives = draw_negatives(data.last_targets(), targets, torch.Generator().manual_seed(seed))
     found: dict[str, list[Tensor]] = {name: [] for name in rankings}
-    for first in range(0, len(examples), _ROWS):
-        rows = np.arange(first, min(first + _ROWS, len(examples)))
+    for first in range(0, len(examples), ROWS):
+        rows = np.arange(first, min(first + ROWS, len(examples)))
         histories, lengths, wanted = data.batch(examples[rows])
         scores = ranker(histories, lengths)
         wanted = wanted.to(scores.device)

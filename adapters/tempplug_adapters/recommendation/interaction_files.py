@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,23 @@ from tempplug.errors import ConfigError, DataError, MissingDependencyError, near
 from tempplug_adapters.data_files.archives import read_archived_texts, read_text
 from tempplug_adapters.recommendation.recipe import DATASETS
 
-Sequences = tuple[list[NDArray[np.int64]], int]
-"""The items of each user in order of time, numbered from 1, and the number of items."""
+
+class Sequences(NamedTuple):
+    """What users did.
+
+    Attributes:
+        histories: the items of each user in order of time, numbered from 1.
+        items: their number.
+        users: the name of each user.
+        names: the name of each item; empty if items are named by their numbers.
+    """
+
+    histories: list[NDArray[np.int64]]
+    items: int
+    users: list[str]
+    names: list[str]
+
+
 _TABLES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".inter", ".parquet")
 _RECBOLE = {"user": "user_id", "item": "item_id", "time": "timestamp"}
 """RecBole's names of the default columns, which many other tables have, too."""
@@ -73,16 +88,17 @@ def _dcrec_sequences(texts: dict[str, str]) -> Sequences:
     """Returns the sequences of DCRec's two files: a user's test row is the whole sequence, the train row omits its end."""
     (train_name, train), (test_name, test) = texts.items()
     shorter = {user: [*history, target] for _, user, history, target in _rows(train_name, train)}
-    found, highest = [], 0
+    found, users, highest = [], [], 0
     for place, user, history, target in _rows(test_name, test):
         if user in shorter and shorter[user] != history:
             raise DataError(f"{place}: the history of user {quoted(user)} is not the row of {train_name} with its target.")
         sequence = np.array([*history, target], np.int64)
         found.append(sequence)
+        users.append(user)
         highest = max(highest, int(sequence.max()))
     if not found:
         raise DataError(f"{test_name} holds no rows, only a header.")
-    return found, highest
+    return Sequences(found, highest, users, [])
 
 
 def _rows(name: str, text: str) -> Iterator[tuple[str, str, list[int], int]]:
@@ -144,7 +160,8 @@ def read_log(path: Path, columns: Sequence[str]) -> Sequences:
     owner = np.frombuffer(of_user, np.int64)
     order = np.lexsort((np.frombuffer(times, np.float64), owner))  # stable for equal times
     ends = np.cumsum(np.bincount(owner))
-    return np.split(np.frombuffer(of_item, np.int64)[order], ends[:-1]), len(items)
+    histories = np.split(np.frombuffer(of_item, np.int64)[order], ends[:-1])
+    return Sequences(histories, len(items), list(map(str, users)), list(map(str, items)))
 
 
 def _time(place: str, column: str, value: Any) -> tuple[float, bool]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from tempplug.errors import DataError
+from tempplug.errors import DataError, UnknownNameError, nearest, quoted
 
 _SPLIT_SEED = 0
 """The validation users do not depend on the seed of a training, so that trainings are compared on the same ones."""
@@ -57,6 +60,8 @@ class Interactions:
         items: I, the number of items, including items of no sequence.
         max_length: most items of a history.
         validation_share: of the users.
+        users: name of each user; empty: their numbers, from 0.
+        names: name of each item; empty: their numbers, from 1.
 
     Attributes:
         items: [n] of all users, concatenated.
@@ -70,21 +75,28 @@ class Interactions:
     """
 
     def __init__(
-        self, sequences: Sequence[NDArray[np.int64]], items: int, max_length: int = 50, validation_share: float = 0.1
+        self,
+        sequences: Sequence[NDArray[np.int64]],
+        items: int,
+        max_length: int = 50,
+        validation_share: float = 0.1,
+        users: Sequence[str] = (),
+        names: Sequence[str] = (),
     ) -> None:
         kept = [sequence[-max_length - 1 :] for sequence in sequences]
-        self.items, self.item_count = np.concatenate(kept), items
+        self.items, self.item_count, self.max_length = np.concatenate(kept), items, max_length
+        self.users, self.names = users or list(map(str, range(len(kept)))), names or list(map(str, range(1, items + 1)))
         lengths = np.array([len(each) for each in kept])
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
-        users = np.arange(len(kept))
+        numbers = np.arange(len(kept))
         tested = lengths >= 2
         validated = (lengths >= 3) & (np.random.default_rng(_SPLIT_SEED).random(len(kept)) < validation_share)
         # end of each user's training part
         self._train_ends = self._ends - tested - validated
-        self.test = Ranges(users, self._starts, self._ends - 1)[np.flatnonzero(tested)]
-        self.validation = Ranges(users, self._starts, self._ends - 2)[np.flatnonzero(validated)]
-        trained = Ranges(users, self._starts + 1, np.maximum(self._train_ends, self._starts + 1))
+        self.test = Ranges(numbers, self._starts, self._ends - 1)[np.flatnonzero(tested)]
+        self.validation = Ranges(numbers, self._starts, self._ends - 2)[np.flatnonzero(validated)]
+        trained = Ranges(numbers, self._starts + 1, np.maximum(self._train_ends, self._starts + 1))
         places, owner = trained.places()
         self.train = Ranges(owner, self._starts[owner], places)
         for name, part in (("train on", self.train), ("validate with", self.validation), ("test with", self.test)):
@@ -101,6 +113,40 @@ class Interactions:
     def user_count(self) -> int:
         """Number of users."""
         return len(self._ends)
+
+    @cached_property
+    def user_numbers(self) -> dict[str, int]:
+        """The position of each user by name."""
+        return {name: number for number, name in enumerate(self.users)}
+
+    @cached_property
+    def item_numbers(self) -> dict[str, int]:
+        """The number of each item by name."""
+        return {name: number for number, name in enumerate(self.names, 1)}
+
+    def known(self, name: object) -> list[int]:
+        """Returns the newest items of a user by name, for what comes next; raises `UnknownNameError`."""
+        user = numbered(self.user_numbers, name, "user")
+        found: list[int] = self.items[self._starts[user] : self._ends[user]][-self.max_length :].tolist()
+        return found
+
+    def padded(self, histories: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+        """Returns the newest items of histories [B, L], padded with 0 at the right, and their lengths [B]."""
+        rows = [torch.tensor(each[-self.max_length :], dtype=torch.int64) for each in histories]
+        return pad_sequence(rows, batch_first=True), torch.tensor([len(each) for each in rows])
+
+    def saved(self) -> dict[str, Any]:
+        """Returns what `restored` needs, as tensors and words."""
+        lengths = torch.from_numpy(self._ends - self._starts)
+        items = torch.from_numpy(self.items).to(torch.int32)
+        return {"items": items, "lengths": lengths, "users": list(self.users), "names": list(self.names)}
+
+    @classmethod
+    def restored(cls, saved: Mapping[str, Any], max_length: int, validation_share: float) -> Self:
+        """Returns the interactions of `saved`."""
+        ends = saved["lengths"].cumsum(0)[:-1].tolist()
+        sequences = np.split(saved["items"].numpy().astype(np.int64), ends)
+        return cls(sequences, len(saved["names"]), max_length, validation_share, saved["users"], saved["names"])
 
     def histories(self, split: str) -> Ranges:
         """Returns the history of each user for ``train``, ``validation`` or ``test``."""
@@ -126,3 +172,10 @@ class Interactions:
         histories[owner, places - examples.starts[owner]] = self.items[places]
         found = (histories, lengths, self.items[examples.ends])
         return tuple(map(torch.from_numpy, found))  # type: ignore[return-value]
+
+
+def numbered(numbers: Mapping[str, int], name: object, what: str) -> int:
+    """Returns the number of a user or an item; raises `UnknownNameError` with the nearest name."""
+    if (found := numbers.get(str(name))) is None:
+        raise UnknownNameError(f"no {what} {quoted(str(name))} in the training.{nearest(str(name), numbers)}")
+    return found

@@ -5,21 +5,29 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.own_modules import create_module, find
-from tempplug_adapters.recommendation.evaluation import Ranker, evaluate_ranker, popularity_ranker
+from tempplug_adapters.recommendation.evaluation import ROWS, Ranker, evaluate_ranker, popularity_ranker
 from tempplug_adapters.recommendation.interaction_files import load_sequences
-from tempplug_adapters.recommendation.interactions import Interactions
+from tempplug_adapters.recommendation.interactions import Interactions, numbered
 from tempplug_adapters.recommendation.recipe import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
+from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
 
+INTERACTIONS_FILE: Final = "interactions.pt"
+"""In the output folder: the newest items of every user, and the names of users and items."""
 S = TypeVar("S", bound=SequenceRecipe)
 
 
@@ -64,8 +72,8 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def load(self, recipe: S, source: Source) -> Interactions:
         """Returns a data set of DCRec, or the sequences of a table, split."""
-        sequences, items = load_sequences(source.dataset, source.data_dir, recipe.columns)
-        return Interactions(sequences, items, recipe.max_length, recipe.validation_share)
+        sequences, items, *names = load_sequences(source.dataset, source.data_dir, recipe.columns)
+        return Interactions(sequences, items, recipe.max_length, recipe.validation_share, *names)
 
     def describe(self, data: Interactions) -> str:
         """Returns the numbers of users, items, interactions and examples."""
@@ -78,10 +86,86 @@ class RecommendationMethod(Method[S, Interactions]):
         """Returns the number of examples and the width of the embeddings."""
         return {"size": len(data), "dimension": recipe.hidden}
 
+    def states(self, recipe: S, module: Any, data: Interactions, split: str) -> Ranker:
+        """Returns a function from histories of a split, as a ranker has them, to their states [B, D]."""
+        device = next(module.parameters()).device
+        return lambda histories, lengths: module.encoder(histories.to(device), lengths.to(device))
+
+    def scorer(self, module: Any) -> Any:
+        """Returns the part of the module that scores items for states."""
+        return module.encoder
+
     def ranker(self, recipe: S, module: Any, data: Interactions, split: str) -> Ranker:
         """Returns the module as a ranker of histories of a split."""
-        device = next(module.parameters()).device
-        return lambda histories, lengths: module.encoder.scores(module.encoder(histories.to(device), lengths.to(device)))
+        states, scorer = self.states(recipe, module, data, split), self.scorer(module)
+        return lambda histories, lengths: scorer.scores(states(histories, lengths))
+
+    def save(self, recipe: S, module: Any, data: Interactions, output_dir: Path) -> None:
+        """Writes the weights, and users and items with their names."""
+        super().save(recipe, module, data, output_dir)
+        write_tensors(output_dir / INTERACTIONS_FILE, data.saved())
+
+    def kept(self, recipe: S, module: Any, data: Interactions) -> dict[str, Any]:
+        """Returns where the names of users and items are, and how long a history is."""
+        return {"preprocessing": {"max_length": recipe.max_length}, "users_and_items": INTERACTIONS_FILE}
+
+    def restore(self, recipe: S, kept: Mapping[str, Any], folder: Path) -> nn.Module:
+        """Returns the module of the folder with its interactions as ``data``."""
+        file = folder / kept["users_and_items"]
+        try:
+            data = Interactions.restored(read_tensors(file), recipe.max_length, recipe.validation_share)
+        except (DataError, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{file} cannot be read: {one_line(error)}") from error
+        module: Any = self.build(recipe, data, None)
+        load_weights(module.encoder, folder)
+        module.data = data
+        built: nn.Module = module
+        return built
+
+    def read(self, recipe: S, source: Source, split: str) -> Inputs:
+        """Returns the histories of all users of a data set or a table, as names of items."""
+        found = load_sequences(source.dataset, source.data_dir, recipe.columns)
+        given = [[found.names[item - 1] if found.names else str(item) for item in each] for each in found.histories]
+        return Inputs(given, found.users)
+
+    def embed(self, recipe: S, module: Any, given: Sequence[Sequence[object]]) -> Tensor:
+        """Returns the states [n, D] after histories: lists of items by name, oldest first, of which the newest count."""
+        data, states = module.data, self.states(recipe, module, module.data, "test")
+        histories = [[numbered(data.item_numbers, item, "item") for item in each] for each in given]
+        parts = range(0, len(histories), ROWS)
+        return torch.cat([states(*data.padded(histories[first : first + ROWS])).cpu() for first in parts])
+
+    def recommend(self, recipe: S, module: Any, users: Sequence[object], top: int) -> list[list[tuple[str, float]]]:
+        """Returns the items that come next for each user by name, best first, with scores; those of the history are left out.
+
+        Raises:
+            UnknownNameError: there is no such user.
+        """
+        data, ranker = module.data, self.ranker(recipe, module, module.data, "test")
+        histories = [data.known(user) for user in users]
+        found = []
+        for first in range(0, len(histories), ROWS):
+            part = data.padded(histories[first : first + ROWS])
+            scores = ranker(*part).cpu().float().scatter(1, part[0], -torch.inf)  # the padding among them
+            scores[:, 0] = -torch.inf
+            values, numbers = scores.topk(min(top, data.item_count), dim=1)
+            for row, items in zip(values.tolist(), numbers.tolist(), strict=True):
+                pairs = zip(row, items, strict=True)
+                found.append([(data.names[item - 1], value) for value, item in pairs if value > -math.inf])
+        return found
+
+    def next_command(self, recipe: S, data: Interactions, folder: str, dataset: str) -> str:
+        """Returns the command that recommends items to the first user."""
+        return f"tempplug recommend {folder} --user {shlex.quote(data.users[0])} --top 10"
+
+    def card(self, recipe: S, module: Any, data: Interactions, results: Mapping[str, Any]) -> Card:
+        """Returns the text on recommenders."""
+        return Card(
+            about=f"A recommender of the next of {data.item_count} items: a history of items has a vector, and so has an item.",
+            example=f"[{[str(data.names[0])]}]",
+            use="`tempplug recommend FOLDER --user USER --top 10` gives the items that come next for a user of the training.",
+            metadata={"pipeline_tag": "other", "tags": ["recommendation"]},
+        )
 
     @torch.no_grad()
     def evaluate(self, recipe: S, module: nn.Module, data: Interactions, run: Run) -> dict[str, float]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Check = Callable[[Namespace], None]
 
 HUB_NOTE = (
-    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK: "
-    "compare with the literature by --data-dir"
+    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK:\n"
+    "         compare with the literature by --data-dir"
 )
 
 
@@ -44,7 +44,8 @@ def encoder_command(*, check: Check, measure: Measure, table: Table, flags: Flag
     def whole_table(options: Namespace, found: dict[str, Any]) -> list[str]:
         length = "any length" if found["max_length"] is None else f"at most {found['max_length']} tokens"
         head = [f"model    {found['model']}", f"pooling  {found['pooling']} ({found['pooling_source']}), {length}"]
-        return [*head, *table(options, found), "", f"{found['sentences']} sentences in {found['seconds']:.1f} s"]
+        data, *rows = table(options, found)
+        return [*head, f"{data}; {found['sentences']} sentences in {found['seconds']:.1f} s", *rows]
 
     model = "folder of a transformers or sentence-transformers model, or its name on the hub"
     pooling = "pool the transformer so, without what else the model has (default: as the model says, else cls_before_pooler)"
@@ -84,7 +85,6 @@ def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     lines = [
         f"data     {options.data_dir or 'Hugging Face hub'}, {found['split']}, correlations by {found['backend']}",
         *([HUB_NOTE] if found["source"] == "hub" else []),
-        "",
         f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}",
     ]
     lines += [f"{task:<8} {found['pairs'][task]:>6} {value:>15.2f}" for task, value in found["spearman"].items()]
@@ -118,7 +118,6 @@ def _transfer(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, pro
 def _transfer_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     lines = [
         f"data     {options.data_dir}, {found['folds']} folds, classifiers by {found['backend']}",
-        "",
         f"{'task':<8} {'rows':>6} {'accuracy':>9} {'dev':>7} {'F1':>7}",
     ]
     for task, value in found["accuracy"].items():
@@ -135,6 +134,7 @@ def _backend(other: str, what: str) -> dict[str, Any]:
 
 STS = encoder_command(
     name="sts",
+    then="tempplug eval transfer {model}",
     description="Spearman correlation x 100 of a sentence encoder on STS12-16, STS-B and SICK-R.",
     epilog="STS12-16: subsets of a year concatenated, one correlation. The average is over all seven.",
     data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA, else the Hugging Face hub)",
@@ -151,6 +151,7 @@ STS = encoder_command(
 )
 TRANSFER = encoder_command(
     name="transfer",
+    then="tempplug eval sts {model}",
     description="Accuracy of a linear classifier on a sentence encoder's vectors, by SentEval's protocol.",
     epilog="accuracy: of rows that chose nothing. dev: of the rows that chose the strength of the weight decay.",
     data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA)",

@@ -31,7 +31,9 @@ TABLES = (".tsv", ".csv", ".jsonl")
 CHUNK = 1000  # samples tokenised at a time where all are; larger chunks need more memory and are not faster
 
 
-def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+def read_samples(
+    path: str | Path, columns: Sequence[str] = (), where: Sequence[str] = (), *, least: int = 2
+) -> Iterator[tuple[str, ...]]:
     """Yields the samples of a file: each a tuple of one sentence, of a pair, or of a pair and a hard negative.
 
     The file is read lazily, so errors are raised during iteration.
@@ -41,10 +43,11 @@ def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[
             column names, nothing is quoted), ``.csv`` (header and standard quoting) or ``.jsonl``; each also with ``.gz``.
         columns: two or three column names of a table; by default all columns of a table that has two or three.
         where: conditions ``column=value``, all of which a row must meet.
+        least: fewest samples; contrastive training needs two.
 
     Raises:
-        DataError: the file is missing, not UTF-8, malformed, or contains a value that is not text; or fewer than two rows
-            meet the conditions.
+        DataError: the file is missing, not UTF-8, malformed, or contains a value that is not text; or fewer rows than
+            ``least`` meet the conditions.
         ConfigError: a column does not exist, or columns are given for a file of sentences.
     """
     file = Path(path)
@@ -63,9 +66,10 @@ def read_samples(path: str | Path, columns: Sequence[str] = (), where: Sequence[
     for sample in found:
         number += 1
         yield sample
-    if number < 2:
+    if number < least:
         what = f" that meet {' and '.join(where)}" if where else ""
-        raise DataError(f"{file} holds {number} samples{what}; contrastive training needs at least 2.")
+        needed = f"contrastive training needs at least {least}" if least > 1 else f"at least {least} is needed"
+        raise DataError(f"{file} holds {number} samples{what}; {needed}.")
 
 
 def _lines(file: Path) -> Iterator[tuple[int, str]]:

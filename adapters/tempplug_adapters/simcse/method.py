@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
+from huggingface_hub import EvalResult
 from torch import Tensor, distributed, nn
 
 import tempplug
@@ -16,19 +17,19 @@ from tempplug import ContrastiveLoss
 from tempplug.distributed import active
 from tempplug.errors import ConfigError
 from tempplug_adapters.measurements import numbers_of
-from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, longest_input
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
 from tempplug_adapters.sentence_evaluation.encoding import shared
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, load_rows
-from tempplug_adapters.simcse.card import model_card
 from tempplug_adapters.simcse.data import Sentences, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
-from tempplug_adapters.storage.files import write_into, write_json, write_text
-from tempplug_adapters.training.method import RESAMPLED_FILE, Method, Run, Source
+from tempplug_adapters.simcse.sentence_method import SentenceMethod
+from tempplug_adapters.storage.files import write_into, write_json
+from tempplug_adapters.training.method import RESAMPLED_FILE, Card, Restored, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 
 RESAMPLES = 200
@@ -58,6 +59,7 @@ class SimCSEModule(nn.Module):
             own=recipe.encoder,
         )
         self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
+        self.tokenizer, self.pooling = data.tokenizer, self.model.pooling
         # Negatives with the text of their anchor's positive are found by the keys of texts, where a term reads them.
         keys = torch.from_numpy(data.views.keys) if "keys" in getattr(loss_fn, "takes", ()) else None
         self.register_buffer("text_keys", keys, persistent=False)
@@ -95,7 +97,7 @@ class SimCSEModule(nn.Module):
         }
 
 
-class SimCSEMethod(Method[SimCSERecipe, Sentences]):
+class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
     """View a's sentences are anchors; the other samples' view b, and all hard negatives, are their negatives.
 
     Source: Gao et al. 2021, SimCSE: Simple Contrastive Learning of Sentence Embeddings.
@@ -149,7 +151,7 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
         The mean over all seven STS test sets is then also computed on `RESAMPLES` resamples of their pairs (`RESAMPLED_FILE`).
         """
-        encoder = shared(SentenceEncoder(module.encoder.base_model, data.tokenizer, module.model.pooling))
+        encoder = shared(SentenceEncoder(module.encoder.base_model, module.tokenizer, module.pooling))
         sts, transfer = (recipe.tasks_of(known) if run.final else [] for known in (STS_TASKS, TRANSFER_TASKS))
         parts, done = 1 + bool(sts) + bool(transfer), 0
 
@@ -188,7 +190,75 @@ class SimCSEMethod(Method[SimCSERecipe, Sentences]):
 
         write_into(output_dir, write)
 
-    def describe_results(self, recipe: SimCSERecipe, module: Any, results: Mapping[str, Any], output_dir: Path) -> None:
-        """Writes the model card."""
-        card = model_card(recipe, results, module.model.pooling, module.loss_fn.strategy, Path(output_dir).resolve().name)
-        write_text(Path(output_dir) / "README.md", card)
+    def kept(self, recipe: SimCSERecipe, module: Any, data: Sentences) -> dict[str, Any]:
+        """Returns how texts become vectors; evaluation and use truncate at the model's limit, not at that of the training."""
+        longest = longest_input(module.encoder.base_model, data.tokenizer)
+        return {"preprocessing": {"tokenizer": ".", "pooling": module.pooling, "max_length": longest}}
+
+    def restore(self, recipe: SimCSERecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
+        """Returns the encoder of the folder with its pooling."""
+        found: Any = load_encoder(folder, kept["preprocessing"]["pooling"], device="cpu")
+        return Restored(found.model, tokenizer=found.tokenizer, pooling=found.pooling)
+
+    def card(self, recipe: SimCSERecipe, module: Any, data: Sentences, results: Mapping[str, Any]) -> Card:
+        """Returns the text on sentence encoders, with the figures under the names of the literature."""
+        scores: Mapping[str, float] = results["evaluation"]
+        heads = "Spearman × 100", "accuracy of a linear classifier, in per cent"
+        tables = {
+            head: {_task(figure): value for figure, value in scores.items() if _is_accuracy(figure) == (head is heads[1])}
+            for head in heads
+        }
+        return Card(
+            about="A sentence encoder: sentences that mean the same have vectors of a high cosine similarity.",
+            example='["A man is playing a guitar.", "Somebody plays music."]',
+            use=f"{_LIBRARY}\n\nWithout sentence-transformers a sentence's embedding is {IN_TRANSFORMERS[module.pooling]}.",
+            base=recipe.model_name_or_path,
+            metadata={
+                "library_name": "sentence-transformers",
+                "pipeline_tag": "sentence-similarity",
+                "tags": ["sentence-transformers", "sentence-similarity", "feature-extraction"],
+                "eval_results": [_result(figure, value) for figure, value in scores.items()] or None,
+            },
+            scores=tables,
+            citation=_PAPER,
+        )
+
+
+IN_TRANSFORMERS: Final = {
+    "cls": "`AutoModel`'s `pooler_output`: [CLS] through the MLP",
+    "cls_before_pooler": "`AutoModel`'s `last_hidden_state[:, 0]`: [CLS] without the MLP of the training",
+    "avg": "the mean over the tokens of the attention mask of `AutoModel`'s `last_hidden_state`",
+    "avg_first_last": "the mean over the tokens of the attention mask of `AutoModel`'s"
+    " `(hidden_states[1] + hidden_states[-1]) / 2`",
+    "avg_top2": "the mean over the tokens of the attention mask of `AutoModel`'s `(hidden_states[-2] + hidden_states[-1]) / 2`",
+}
+"""How to compute a sentence embedding without sentence-transformers, by pooling."""
+_LIBRARY = "sentence-transformers opens the folder, too: `SentenceTransformer(FOLDER).encode(sentences)`."
+_PAPER = """@inproceedings{gao2021simcse,
+    title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+    author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
+    booktitle = {Empirical Methods in Natural Language Processing (EMNLP)},
+    year = {2021},
+}"""
+
+
+def _task(figure: str) -> str:
+    """Returns the usual name of an evaluation metric in the literature."""
+    known = {
+        **{"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"},
+        "transfer_average": "average of the transfer tasks",
+    }
+    return known.get(figure, figure.upper())
+
+
+def _is_accuracy(figure: str) -> bool:
+    """Returns whether a metric is an accuracy of a transfer task; the others are correlations."""
+    return figure == "transfer_average" or figure.upper() in TRANSFER_TASKS
+
+
+def _result(figure: str, value: float) -> EvalResult:
+    kind = "semantic-similarity", "Semantic Similarity", "spearman_cosine", "Spearman of cosine similarity × 100"
+    if _is_accuracy(figure):
+        kind = "text-classification", "Transfer", "accuracy", "Accuracy of a linear classifier in per cent"
+    task_type, task_name, metric_type, metric_name = kind
+    return EvalResult(task_type, figure, _task(figure), metric_type, round(value, 4), task_name, metric_name=metric_name)

@@ -6,12 +6,14 @@ Frameworks are imported only when training starts, so that ``--help`` and invali
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from contextlib import suppress
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
 from tempplug.parser import Help
+from tempplug_adapters.ending import ending
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
@@ -33,17 +35,14 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         _training_parser(info).print_help()
         return 0
     parsed, rest = build_parser(info).parse_known_args(arguments)
-    from tempplug_adapters.training.command_line import (  # imports torch, which --help does not need
-        plain_warnings,
-        without_loading_bars,
-    )
+    from tempplug_adapters.training.command_line import quietly  # imports torch, which --help does not need
 
     try:
-        with plain_warnings(), without_loading_bars():
+        with quietly():
             recipe = info.recipe(parsed.recipe)
             recipe = recipe.changed(**given_settings(parsed, recipe))
             with on_termination(_end):
-                results = _train(info, recipe, parsed, rest)
+                results, then = _train(info, recipe, parsed, rest)
             let_threads_end()
     except Terminated as ended:
         if first_process():
@@ -51,11 +50,12 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
                 print(ended, file=sys.stderr)
         return ended.status
     if first_process():
+        said = []
         if seen := results["temperature"]:
             moved = "(first {first:.4g}, from {min:.4g} to {max:.4g})".format(**seen)
-            print(f"{'temperature at the end':<24} {seen['last']:8.4g} {moved}")
-        for name, value in results["evaluation"].items():
-            print(f"{name:<24} {value:8.2f}")
+            said.append(f"temperature at the end {seen['last']:.4g} {moved}")
+        said.append(f"wrote {parsed.output_dir}; its README.md says how to use it")
+        print(ending(said, results["evaluation"], then))
     return 0
 
 
@@ -63,7 +63,8 @@ def _end(number: int) -> None:
     raise Terminated(number=number)
 
 
-def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> dict[str, Any]:
+def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], str]:
+    """Returns the results, and the next command to type."""
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
     from tempplug_adapters.training.checkpoints import check_start, output_folder
     from tempplug_adapters.training.command_line import data_folder
@@ -93,7 +94,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
         line.say("\n".join([*said, ": ".join(filter(None, (parsed.dataset, method.describe(data))))]))
 
     with line:
-        return train(
+        results = train(
             method,
             recipe,
             data,
@@ -107,6 +108,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             callbacks=[line],
             evaluation_progress=line.evaluating,
         )
+    return results, method.next_command(recipe, data, *(shlex.quote(str(each)) for each in (parsed.output_dir, parsed.dataset)))
 
 
 def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, Any]:

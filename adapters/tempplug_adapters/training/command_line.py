@@ -56,6 +56,13 @@ def plain_warnings() -> Iterator[None]:
 
 
 @contextmanager
+def quietly() -> Iterator[None]:
+    """Prints warnings plainly and hides progress bars of weights during the block."""
+    with plain_warnings(), without_loading_bars():
+        yield
+
+
+@contextmanager
 def without_loading_bars() -> Iterator[None]:
     """Hides transformers' progress bars for reading and writing weights during the block; those of downloads are kept."""
     from huggingface_hub import utils

@@ -7,7 +7,7 @@ parameters. This module must not depend on the Trainer, the command line or any 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from torch import Tensor, nn
 
+from tempplug.errors import ConfigError, DataError
 from tempplug.negatives.base import joined_spec
 from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
-from tempplug_adapters.storage.tensors import write_tensors
+from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import Recipe
@@ -51,6 +53,66 @@ class Source:
 RESAMPLED_FILE = "resampled.json"
 """Optional output of an evaluation: values by name of a metric on bootstrap samples of the test data, the same samples for
 every encoder, so that two trainings can be compared sample by sample."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What `Method.read` found for `Method.embed`.
+
+    Attributes:
+        given: of the kind that `Method.embed` takes.
+        names: name of each row, such as a text, a file or a user; None without names.
+    """
+
+    given: Any
+    names: Sequence[str] | None = None
+
+
+@dataclass(frozen=True)
+class Card:
+    """What is particular to a method in the README.md of an output folder.
+
+    Attributes:
+        about: what was trained and what its vectors are, in a sentence or two.
+        example: argument of ``embed``, as Python.
+        use: further ways to open it, in Markdown; FOLDER stands for the name of the folder.
+        base: pretrained model that the training began with, a folder or a name on the hub; None for random weights.
+        metadata: of the hub, see `huggingface_hub.ModelCardData`.
+        scores: tables of scores, by the head of their column; None: all figures as they are.
+        citation: BibTeX of the method's paper.
+    """
+
+    about: str
+    example: str
+    use: str = ""
+    base: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    scores: Mapping[str, Mapping[str, float]] | None = None
+    citation: str = ""
+
+
+class Restored(nn.Module):
+    """A trained encoder without its loss and its training heads, as `Method.restore` returns it.
+
+    Args:
+        encoder: as it was saved.
+        **more: further attributes that evaluation or embedding needs.
+    """
+
+    def __init__(self, encoder: nn.Module, **more: Any) -> None:
+        super().__init__()
+        self.encoder, self.loss_fn = encoder, None
+        for name, value in more.items():
+            setattr(self, name, value)
+
+
+def load_weights(encoder: nn.Module, folder: Path) -> None:
+    """Loads the weights of an encoder that `Method.save` wrote; raises DataError if they are missing, damaged or others."""
+    file = folder / ENCODER_FILE
+    try:
+        encoder.load_state_dict(read_tensors(file))
+    except (DataError, RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{file} cannot be loaded: {one_line(error, lines=2)}") from error
 
 
 @dataclass(frozen=True)
@@ -173,8 +235,56 @@ class Method(ABC, Generic[R, D]):
         negatives = {"negatives": joined_spec(loss.terms)} if loss.terms else {}
         return {"strategy": loss.strategy.spec(), "objective": loss.objective.spec(), **negatives}
 
-    def describe_results(self, recipe: R, module: nn.Module, results: Mapping[str, Any], output_dir: Path) -> None:
-        """Writes a description of the trained encoder from the contents of ``metrics.json``; does nothing by default."""
+    def kept(self, recipe: R, module: nn.Module, data: D) -> dict[str, Any]:
+        """Returns JSON data that `restore` and users of the encoder need beside the recipe, for ``tempplug.json``.
+
+        ``preprocessing`` describes what happens to an input, ``labels`` are the names of classes; widths and the like follow.
+        """
+        return {}
+
+    def reopened(self, recipe: R, folder: Path) -> R:
+        """Returns the recipe with the output folder in the place of the pretrained model that the training began with."""
+        return recipe
+
+    def restore(self, recipe: R, kept: Mapping[str, Any], folder: Path) -> nn.Module:
+        """Returns the trained module for `embed` and `evaluate`, from an output folder alone.
+
+        Args:
+            recipe: that of `reopened`.
+            kept: result of `kept`.
+            folder: the output folder.
+
+        Raises:
+            TempplugError: the folder is incomplete or damaged.
+        """
+        raise ConfigError(f"method '{self.info.name}' has no way to open what it trained: it must define restore and embed.")
+
+    def evaluation_data(self, recipe: R, module: nn.Module, source: Source) -> D:
+        """Returns the data with which `evaluate` measures a restored module; by default those of `load`."""
+        return self.load(recipe, source)
+
+    def read(self, recipe: R, source: Source, split: str) -> Inputs:
+        """Returns what a data set, a file or a folder named by the user holds for `embed`; ``split`` is train or test."""
+        raise ConfigError(f"method '{self.info.name}' reads no data for vectors: call embed(...) from Python.")
+
+    def embed(self, recipe: R, module: nn.Module, given: Any) -> Tensor:
+        """Returns the vectors [n, D] of what is given; the module is in evaluation mode, and no gradient is needed."""
+        raise ConfigError(f"method '{self.info.name}' has no vectors to give: it must define embed.")
+
+    def card(self, recipe: R, module: nn.Module, data: D, results: Mapping[str, Any]) -> Card:
+        """Returns what the README.md of the output folder says about the encoder."""
+        return Card("Vectors of the trained encoder.", "data")
+
+    @property
+    def opens(self) -> bool:
+        """Whether the method can open what it trained: whether it defines `restore`."""
+        return type(self).restore is not Method.restore
+
+    def next_command(self, recipe: R, data: D, folder: str, dataset: str) -> str:
+        """Returns the command that uses what was trained, with words that are already quoted for a shell."""
+        if not self.opens:
+            return f"tempplug watch {folder} --once"
+        return f"tempplug embed {folder} {dataset or 'DATA'} --output vectors.npy"
 
     def save(self, recipe: R, module: nn.Module, data: D, output_dir: Path) -> None:
         """Writes the trained encoder for other programs; by default its weights."""

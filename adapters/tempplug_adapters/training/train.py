@@ -35,9 +35,9 @@ from tempplug_adapters.training.checkpoints import (
 )
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.trained import METRICS_FILE, describe_folder
 from tempplug_adapters.training.trainer import MethodTrainer, batch_order
 
-METRICS_FILE = "metrics.json"
 DECISIVE = ("max_steps", "gradient_accumulation_steps")
 """`TrainingArguments` that determine the steps of a training, and are therefore among its settings."""
 
@@ -147,7 +147,8 @@ def train(
         }
         if first:
             method.save(recipe, module, data, output)
-            method.describe_results(recipe, module, results, output)
+            if method.opens:
+                describe_folder(method, recipe, module, data, results, output)
             write_json(output / METRICS_FILE, results)
         return results
 

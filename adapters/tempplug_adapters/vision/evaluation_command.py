@@ -1,4 +1,4 @@
-"""``tempplug eval vision``: evaluates a trained backbone on a data set and writes a table, JSON and optional plots.
+"""``tempplug eval vision``: evaluates a trained backbone on a data set and writes figures, JSON and optional plots.
 
 `evaluations` does the work. Frameworks are imported only when it starts, so that ``--help`` is fast.
 """
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from typing import Any
 from tempplug.cli import printable
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug.options import options_of
+from tempplug_adapters.ending import ending
 from tempplug_adapters.evaluation.command import EvalCommand
 from tempplug_adapters.training.flags import device_flag
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 
 DEFAULTS = ("knn", "linear-probe", "report")
-SCORES = ("overall", "head", "middle", "tail")
 FROM_TRAINING = {name: name for name in ("load_size", "image_size", "augmentation")}
 """Options that follow the training where they are not given, with their names in its settings."""
 FROM_ITS_IMAGES = {
@@ -43,9 +44,9 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         TempplugError: flags, data or checkpoint are invalid, and nothing was evaluated.
     """
+    from tempplug_adapters.images.trained_backbone import load_backbone, read_backbone
     from tempplug_adapters.storage.files import make_folder, write_json
     from tempplug_adapters.training.command_line import choose_device, data_folder
-    from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone
     from tempplug_adapters.vision.evaluation.evaluations import Evaluation
     from tempplug_adapters.vision.vision_images import read_images
 
@@ -98,59 +99,28 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def evaluation_table(found: dict[str, Any]) -> str:
-    """Returns aligned lines: accuracies in percent with two digits, geometry with four.
+    """Returns the last lines of the command: all figures by their names in ``metrics.json``, and the next command.
 
     Args:
         found: what ``tempplug eval vision`` writes as JSON.
     """
-    lines = [
+    from tempplug_adapters.vision.vision_method import figures
+
+    flat = {name: value for each in EVALUATIONS if each in found for name, value in figures(each, found[each]).items()}
+    said = [
         f"checkpoint  {found['checkpoint']}",
         f"data        {found['dataset']}: bank of {found['bank']} train images, {found['queries']} test images as queries",
-        f"            {found['classes']} classes, representations of {found['dimension']} numbers",
+        f"            {found['classes']} classes, representations of {found['dimension']} numbers, {found['seconds']:.1f} s",
+        *(f"wrote {path}" for path in found.get("plots", [])),
     ]
-    shares = []
-    for name, notes in (
-        ("knn", "k={k}, temperature {temperature:g}"),
-        ("linear-probe", "last of {epochs} epochs of SGD, learning rate {learning_rate:g}, images not augmented"),
-        ("svc-probe", "linear support vector machine, all training images"),
-    ):
-        if name in found:
-            shares.append(f"{name:<24}{found[name]['accuracy']:>8.2f}  {notes.format(**found[name])}")
-    for name, notes in (
-        ("top-5", "its class among the first five"),
-        ("few-labels", "logistic regression, images of each class"),
-    ):
-        shares += [f"{each:<24}{value:>8.2f}  {notes}" for each, value in found.get(name, {}).items()]
-    if shares:
-        lines += ["", *shares]
-    if tail := found.get("long-tail"):
-        note = "bank of {bank} images, imbalance {imbalance_ratio:g}, mean of the classes' accuracies".format(**tail)
-        lines += ["", f"{'long-tail':<24}{''.join(f'{each:>8}' for each in SCORES)}  {note}"]
-        for name, score in tail.items():
-            if isinstance(score, dict):
-                lines.append(f"  {name:<22}{''.join(_percent(score[each]) for each in SCORES)}")
-    if report := found.get("report"):
-        lines.append("")
-        for name, note in (
-            ("alignment", f"of two views by {report['views']}; lower is closer"),
-            ("uniformity", "lower is more spread"),
-            ("tolerance", "higher keeps classes together"),
-            ("interclass_uniformity", "lower is classes further apart"),
-        ):
-            lines.append(f"{name:<24}{report[name]:>8.4f}  {note}")
-    lines += ["", *(f"wrote {path}" for path in found.get("plots", [])), f"measured in {found['seconds']:.1f} s"]
-    return "\n".join(lines)
-
-
-def _percent(value: float | None) -> str:
-    return f"{'-' if value is None else f'{value:.2f}':>8}"
+    return ending(said, flat, f"tempplug export --checkpoint {shlex.quote(found['checkpoint'])} --output backbone.pth")
 
 
 def _main(options: argparse.Namespace) -> int:
     """Returns 2 if an evaluation failed."""
-    from tempplug_adapters.training.command_line import plain_warnings
+    from tempplug_adapters.training.command_line import quietly
 
-    with plain_warnings():
+    with quietly():
         found = run(options)
     print(evaluation_table(found))
     for name, reason in found.get("failed", {}).items():

@@ -13,9 +13,9 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError
 from tempplug.parser import Parser
 from tempplug_adapters.images.networks import RESNETS
+from tempplug_adapters.images.trained_backbone import load_backbone, read_backbone, weights_file
 from tempplug_adapters.storage.files import write_file
 from tempplug_adapters.storage.tensors import write_tensors
-from tempplug_adapters.vision.checkpoint_backbone import load_backbone, read_backbone, weights_file
 
 FORMATS = ("torchvision", "module")
 """Names of weights: torchvision's for our ResNets, or those of the network as it was trained."""

@@ -73,6 +73,11 @@ def read_images(
     return images
 
 
+def loaded_size(recipe: VisionRecipe) -> int:
+    """Returns the side to which image files are resized before they are brought to that of a view."""
+    return recipe.load_size or round(CROPPED_FROM * recipe.image_size)
+
+
 def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, evaluated: bool = True) -> VisionImages:
     """Returns the images that a recipe trains on and, where they have labels, those to measure with.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,8 +20,11 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation, create_small_crops
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
+from tempplug_adapters.images.image_inputs import as_images, find_images
 from tempplug_adapters.images.networks import VITS
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.images.representations import represent
+from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone, save_backbone
+from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.vision import projection_heads as heads
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
@@ -31,7 +35,7 @@ from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
 from tempplug_adapters.vision.step_module import StepModule, WithoutSoftmax
 from tempplug_adapters.vision.supcon import SupCon
-from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision
+from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision, loaded_size, read_images
 
 HEADS = {"amcl": 3}
 """Projection heads by strategy if the recipe sets no number; one for the others."""
@@ -306,6 +310,45 @@ class VisionMethod(Method[Any, VisionImages]):
         return {
             figure: value for name in recipe.evaluations for figure, value in figures(name, evaluation.measure(name)).items()
         }
+
+    def save(self, recipe: Any, module: Any, data: VisionImages, output_dir: Path) -> None:
+        """Writes the backbone, see `save_backbone`."""
+        save_backbone(module.encoder, output_dir, recipe.image_size)
+
+    def kept(self, recipe: Any, module: Any, data: VisionImages) -> dict[str, Any]:
+        """Returns what happens to images, and the names of the classes, if they have any."""
+        backbone = module.encoder
+        mean, std = (getattr(backbone, name).flatten().tolist() for name in ("mean", "std"))
+        sizes = {"image_size": recipe.image_size, "load_size": loaded_size(recipe)}
+        return {"labels": list(data.train.classes), "preprocessing": {"range": [0, 1], "mean": mean, "std": std, **sizes}}
+
+    def restore(self, recipe: Any, kept: Mapping[str, Any], folder: Path) -> Restored:
+        """Returns the backbone of the folder, in the memory format of the training."""
+        backbone = load_backbone(folder, recipe.backbone)
+        if recipe.channels_last:
+            backbone = backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return Restored(backbone)
+
+    def read(self, recipe: Any, source: Source, split: Any) -> Inputs:
+        """Returns image files, or a split of a data set."""
+        sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size}
+        word = source.dataset
+        return Inputs(*find_images(word, loaded_size(recipe), lambda: read_images(word, split, source.data_dir, **sizes)))
+
+    def embed(self, recipe: Any, module: Any, given: Any) -> Tensor:
+        """Returns the representations of images, [n, F], as the evaluations see them."""
+        return represent(module.encoder, as_images(given, loaded_size(recipe)), size=recipe.image_size)
+
+    def card(self, recipe: Any, module: Any, data: VisionImages, results: Mapping[str, Any]) -> Card:
+        """Returns the text on image encoders."""
+        pretrained = recipe.backbone.partition(":")[2] if recipe.backbone.startswith("transformers:") else None
+        return Card(
+            about=f"An image encoder, `{recipe.backbone}`: an image has a vector of {module.encoder.dimension} numbers.",
+            example='["image.jpg"]',
+            use=how_to_open(recipe.backbone, module.encoder, recipe.stem),
+            base=pretrained,
+            metadata={"pipeline_tag": "image-feature-extraction"},
+        )
 
 
 def figures(evaluation: str, found: dict[str, Any]) -> dict[str, float]:

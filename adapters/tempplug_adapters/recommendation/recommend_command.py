@@ -1,0 +1,59 @@
+"""``tempplug recommend``: the items that come next for users of a trained recommender, by their own names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from pathlib import Path
+from typing import Any
+
+from tempplug.errors import ConfigError
+from tempplug_adapters.ending import LINES, WIDTH, ending, number
+from tempplug_adapters.storage.files import make_folder, write_text
+from tempplug_adapters.training.use_command import open_folder, trained_parser
+
+
+def main(arguments: list[str]) -> int:
+    """Runs the command on the words after ``tempplug recommend``, and returns its exit status."""
+    parser = trained_parser(
+        "recommend",
+        "Name the items that come next for users of the training; those of their newest items are left out.",
+        ("--user", {"nargs": "+", "required": True, "help": "names as in the data of the training"}),
+        ("--top", {"type": int, "default": 10, "metavar": "N", "help": "items for each user (default: 10)"}),
+        ("--output", {"type": Path, "metavar": "FILE", "help": "CSV file for user, rank, item and score"}),
+        data=False,
+    )
+    options = parser.parse_args(arguments)
+    if options.top < 1:
+        raise ConfigError(f"top={options.top} must be at least 1.")
+    if options.output is not None:
+        make_folder(options.output.resolve().parent, "output")
+    from tempplug_adapters.training.command_line import quietly  # imports torch, which --help does not need
+
+    with quietly():
+        trained = open_folder(options, "recommend")
+        found = trained.run("recommend", options.user, options.top)
+    if options.output is not None:
+        text = io.StringIO()
+        rows = [
+            (user, rank, item, f"{score:.6g}")
+            for user, items in zip(options.user, found, strict=True)
+            for rank, (item, score) in enumerate(items, 1)
+        ]
+        csv.writer(text, lineterminator="\n").writerows([("user", "rank", "item", "score"), *rows])
+        write_text(options.output, text.getvalue())
+    if len(found) == 1:
+        lines = [f"{rank:>3}  {item:<40}  {number(score)}" for rank, (item, score) in enumerate(found[0], 1)]
+    else:
+        lines = [f"{user}: {', '.join(item for item, _ in items)}" for user, items in zip(options.user, found, strict=True)]
+    room = LINES - 3
+    more = len(lines) - room
+    kept = [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in lines[:room]]
+    where = f"wrote {options.output}" if options.output else "all of them: --output FILE.csv"
+    said = [*kept, *([f"and {more} more"] if more > 0 else []), *([where] if options.output or more > 0 else [])]
+    module: Any = trained.module
+    known = module.data.users
+    other = known[(known.index(options.user[0]) + 1) % len(known)]
+    print(ending(said, {}, f"tempplug recommend {shlex.quote(options.folder)} --user {shlex.quote(other)} --top {options.top}"))
+    return 0

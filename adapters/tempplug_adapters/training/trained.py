@@ -1,0 +1,173 @@
+"""What a training leaves and how it is opened again: ``tempplug.json``, the README.md, and `load`.
+
+An output folder describes itself: with it and the data alone, another process computes the same vectors and the same figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import set_seed
+
+from tempplug import __version__
+from tempplug.errors import DataError, UnknownNameError
+from tempplug.plugins import CommandInfo, registry
+from tempplug_adapters.images.backbones import is_own
+from tempplug_adapters.modes import Progress, evaluating, silent
+from tempplug_adapters.storage.files import one_line, write_json, write_text
+from tempplug_adapters.training.batches import seed_of
+from tempplug_adapters.training.card import model_card
+from tempplug_adapters.training.method import Method, Run, Source
+
+FOLDER_FILE = "tempplug.json"
+"""In an output folder: method, class, data set, recipe, preprocessing, and the names of labels."""
+METRICS_FILE = "metrics.json"
+
+
+def describe_folder(
+    method: Method[Any, Any], recipe: Any, module: Any, data: Any, results: Mapping[str, Any], folder: Path
+) -> None:
+    """Writes ``tempplug.json`` and README.md into an output folder."""
+    kind = type(module.encoder)
+    content = {
+        "method": method.info.name,
+        "class": f"{kind.__module__}.{kind.__qualname__}",
+        "tempplug": __version__,
+        "dataset": results["dataset"],
+        "recipe": recipe.values(),
+        **method.kept(recipe, module, data),
+    }
+    write_text(folder / "README.md", model_card(method, recipe, module, data, results, folder.resolve().name))
+    write_json(folder / FOLDER_FILE, content)
+
+
+class Trained(nn.Module):
+    """A trained encoder with its method and recipe, as `load` returns it.
+
+    Args:
+        method: the method.
+        folder: output folder of a training.
+        content: of its ``tempplug.json``.
+
+    Attributes:
+        method: as given.
+        recipe: settings of the training.
+        kept: contents of ``tempplug.json``, such as ``labels`` and ``preprocessing``.
+        folder: as given.
+        module: the encoder, and what its method needs beside it.
+    """
+
+    def __init__(self, method: Method[Any, Any], folder: Path, content: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.method, self.folder, self.kept = method, folder, content
+        self.recipe = method.reopened(method.info.recipe().changed(**content["recipe"]), folder)
+        self.module = method.restore(self.recipe, content, folder).eval()
+
+    def embed(self, given: Any) -> Tensor:
+        """Returns one vector for each text, image, graph, node, molecule or history, [n, D] in float32 or more, on the CPU.
+
+        Args:
+            given: a list of texts (``simcse``, ``mabel``, ``clip``) or of SMILES (``molecule``); images, as a list of files,
+                bytes [n, 3, H, W] or an `ImageSet` (vision methods, ``msc``, ``clip``); a graph of PyTorch Geometric
+                (``grace``) or a list of graphs (``graphcl``); lists of items, oldest first, by their own names (``dcrec``,
+                ``sasrec``).
+
+        Raises:
+            TempplugError: it is of another kind, or cannot be read.
+        """
+        found: Tensor = self.run("embed", given)
+        return found
+
+    def run(self, name: str, *given: Any) -> Any:
+        """Returns what the method has under a name (``embed``; ``score`` of msc; ``recommend`` of recommenders) for an input.
+
+        The module is in evaluation mode, nothing has a gradient, and tensors are on the CPU in float32 or more.
+        """
+        with evaluating(self), torch.no_grad():
+            found = getattr(self.method, name)(self.recipe, self.module, *given)
+        return found.to("cpu", torch.promote_types(found.dtype, torch.float32)) if isinstance(found, Tensor) else found
+
+    def evaluate(
+        self, data_dir: str | Path | None = None, dataset: str | None = None, *, progress: Progress = silent
+    ) -> dict[str, float]:
+        """Returns the figures under ``evaluation`` in ``metrics.json``, measured anew with the random numbers of the training.
+
+        Args:
+            data_dir: folder of real data; None: as for a training without ``--data-dir``.
+            dataset: name or path of the data; None: as in the training.
+            progress: called with the fraction done.
+
+        Raises:
+            TempplugError: the data are missing or malformed.
+        """
+        folder = None if data_dir is None else Path(data_dir)
+        results = read_folder_file(self.folder, METRICS_FILE)
+        source = Source(dataset or self.kept["dataset"], folder, self.folder / "data")
+        data = self.method.evaluation_data(self.recipe, self.module, source)
+        training = {"gradient_accumulation_steps": results["gradient_accumulation_steps"]}  # of evaluations that train
+        with evaluating(self), TemporaryDirectory() as scratch:
+            run = Run(Path(scratch), progress=progress, training=training)
+            set_seed(seed_of(self.recipe.seed, "evaluation", results["steps"]) % 2**32)
+            return self.method.evaluate(self.recipe, self.module, data, run)
+
+
+def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: bool = False) -> Trained:
+    """Returns what a training command left in a folder, on the CPU and in evaluation mode.
+
+    Args:
+        folder: output folder of ``tempplug train``, or of `tempplug_adapters.training.train.train`.
+        method: the method, where its encoder came from Python; None: that of the folder.
+        trust: whether modules of the user that the folder names, ``MODULE:NAME``, may be imported, which runs their code.
+
+    Raises:
+        DataError: there is no such folder, it is incomplete or damaged, or it names a module and is not trusted.
+        UnknownNameError: no installed plugin has its method.
+        TempplugError: a package or a file that the encoder needs is missing.
+    """
+    content = read_folder_file(Path(folder), FOLDER_FILE)
+    if not trust:
+        _refuse_imports(content["recipe"], folder)
+    if method is None:
+        name = f"train {content['method']}"
+        try:
+            info = registry().get(CommandInfo, name)
+        except UnknownNameError as error:
+            raise UnknownNameError(f"{folder} was trained by `tempplug {name}`, which is not installed: {error}") from error
+        declared = registry().load(info)
+        with registry().explaining(info):
+            method = declared.load()
+    try:
+        return Trained(method, Path(folder), content)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise DataError(f"{folder} does not fit its {FOLDER_FILE}: {one_line(error, lines=2)}") from error
+
+
+def _refuse_imports(recipe: Mapping[str, Any], folder: str | Path) -> None:
+    backbone, encoder = (str(recipe.get(option, "")) for option in ("backbone", "encoder"))
+    named = [*([backbone] if is_own(backbone) else []), *([encoder] if ":" in encoder else [])]
+    if named:
+        raise DataError(
+            f"'{folder}' was trained with '{named[0]}', whose import runs code: pass trust=True, or --trust, if you trust it."
+        )
+
+
+def read_folder_file(folder: Path, name: str) -> dict[str, Any]:
+    """Returns a JSON file of an output folder; raises DataError if it is missing or damaged."""
+    if not (folder / name).is_file():
+        raise DataError(
+            f"'{folder}' has no {name}: give the output folder of a finished `tempplug train`, of this version or a later one."
+        )
+    try:
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or not {"method", "dataset", "recipe"} <= content.keys():
+            raise ValueError("it lacks method, dataset or recipe")
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{folder / name} is damaged: {one_line(error)}.") from error
+    found: dict[str, Any] = content
+    return found
