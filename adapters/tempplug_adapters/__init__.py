@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.trained import Trained
 
 
-def load(folder: str | Path, method: Any = None) -> Trained:
+def load(folder: str | Path, method: Any = None, *, trust: bool = False) -> Trained:
     """Returns what ``tempplug train`` left in a folder, with ``embed`` and ``evaluate``; see `training.trained.load`."""
     from tempplug_adapters.training.trained import load as load_folder
 
-    return load_folder(folder, method)
+    return load_folder(folder, method, trust=trust)

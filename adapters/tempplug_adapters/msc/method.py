@@ -22,7 +22,7 @@ from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
-from tempplug_adapters.images.backbones import Backbone
+from tempplug_adapters.images.backbones import Backbone, is_own
 from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, load_images
 from tempplug_adapters.images.image_inputs import as_images, find_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
@@ -191,6 +191,11 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
             "normal": data.images.normal_class,
             "roc_auc_before": module.roc_auc_before,
         }
+
+    def named_module(self, recipe: MSCRecipe) -> str | None:
+        """Returns the backbone if it is one of the user."""
+        name: str = recipe.backbone
+        return name if is_own(name) else None
 
     def restore(self, recipe: MSCRecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
         """Returns the network of the folder with the representations of the normal images."""

@@ -242,6 +242,11 @@ class Method(ABC, Generic[R, D]):
         """
         return {}
 
+    def named_module(self, recipe: R) -> str | None:
+        """Returns the module of the user, ``MODULE:NAME``, that a recipe names; None if it names none."""
+        encoder = getattr(recipe, "encoder", None)
+        return encoder if isinstance(encoder, str) and ":" in encoder else None
+
     def reopened(self, recipe: R, folder: Path) -> R:
         """Returns the recipe with the output folder in the place of the pretrained model that the training began with."""
         return recipe

@@ -18,7 +18,6 @@ from transformers import set_seed
 from tempplug import __version__
 from tempplug.errors import DataError, UnknownNameError
 from tempplug.plugins import CommandInfo, registry
-from tempplug_adapters.images.backbones import is_own
 from tempplug_adapters.modes import Progress, evaluating, silent
 from tempplug_adapters.storage.files import one_line, write_json, write_text
 from tempplug_adapters.training.batches import seed_of
@@ -131,8 +130,6 @@ def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: b
         TempplugError: a package or a file that the encoder needs is missing.
     """
     content = read_folder_file(Path(folder), FOLDER_FILE)
-    if not trust:
-        _refuse_imports(content["recipe"], folder)
     if method is None:
         name = f"train {content['method']}"
         try:
@@ -143,18 +140,14 @@ def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: b
         with registry().explaining(info):
             method = declared.load()
     try:
+        named = method.named_module(method.info.recipe().changed(**content["recipe"]))
+        if named and not trust:
+            raise DataError(
+                f"'{folder}' was trained with '{named}', whose import runs code: pass trust=True, or --trust, if you trust it."
+            )
         return Trained(method, Path(folder), content)
     except (KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"{folder} does not fit its {FOLDER_FILE}: {one_line(error, lines=2)}") from error
-
-
-def _refuse_imports(recipe: Mapping[str, Any], folder: str | Path) -> None:
-    backbone, encoder = (str(recipe.get(option, "")) for option in ("backbone", "encoder"))
-    named = [*([backbone] if is_own(backbone) else []), *([encoder] if ":" in encoder else [])]
-    if named:
-        raise DataError(
-            f"'{folder}' was trained with '{named[0]}', whose import runs code: pass trust=True, or --trust, if you trust it."
-        )
 
 
 def read_folder_file(folder: Path, name: str) -> dict[str, Any]:

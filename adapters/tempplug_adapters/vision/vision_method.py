@@ -322,6 +322,11 @@ class VisionMethod(Method[Any, VisionImages]):
         sizes = {"image_size": recipe.image_size, "load_size": loaded_size(recipe)}
         return {"labels": list(data.train.classes), "preprocessing": {"range": [0, 1], "mean": mean, "std": std, **sizes}}
 
+    def named_module(self, recipe: Any) -> str | None:
+        """Returns the backbone if it is one of the user."""
+        name: str = recipe.backbone
+        return name if is_own(name) else None
+
     def restore(self, recipe: Any, kept: Mapping[str, Any], folder: Path) -> Restored:
         """Returns the backbone of the folder, in the memory format of the training."""
         backbone = load_backbone(folder, recipe.backbone)
