@@ -41,8 +41,9 @@ from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node import citation_graph
 
 VISION = "--dataset digits --backbone resnet18 --width 8 --image-size 8 --augmentation simclr-cifar --count 200"
-VISION += " --per-device-train-batch-size 50 --num-train-epochs 1 --embedding-dimension 8"
-ITEMS = "--dataset {own}/items.csv --columns who what when --num-train-epochs 1 --hidden 16 --inner 16 --eval-strategy no"
+VISION += " --per-device-train-batch-size 50 --num-train-epochs 1 --embedding-dimension 8 --neighbours 5"
+ITEMS = "--dataset {own}/items.csv --columns who what when --num-train-epochs 3 --learning-rate 0.01 --eval-strategy no"
+ITEMS += " --hidden 16 --inner 16"
 REAL = {
     "simcse": "--dataset {own}/nli_pairs.tsv --columns premise hypothesis"
     " --where label=entailment --model-name-or-path {models}/bert"
@@ -61,7 +62,7 @@ REAL = {
     "supcon": VISION,
     "clip": "--dataset digits --model-name-or-path {models}/clip --count 100 --per-device-train-batch-size 25"
     " --num-train-epochs 1 --learning-rate 3e-3",
-    "msc": "--dataset cifar10-lossless4k --normal-class automobile --recipe cpu --train-images 48 --test-images 60"
+    "msc": "--dataset cifar10-lossless4k --normal-class cat --recipe cpu --train-images 48 --test-images 60"
     " --weights {models}/mobilenet_v2_imagenet.pth --num-train-epochs 1",
     "sasrec": ITEMS,
     "dcrec": ITEMS,
@@ -76,8 +77,8 @@ def forgotten(method: str, folder: Path, data_dir: Path) -> Path:
     for name in ("nli_pairs", "gender_entailment"):
         with gzip.open(data_dir / "text" / "nli" / f"{name}.tsv.gz", "rt", encoding="utf-8") as stream:
             (own / f"{name}.tsv").write_text("".join(islice(stream, 400)))
-    found = load_sequences("beauty", data_dir, ()) if method in ("sasrec", "dcrec") else Sequences([], 0, [], [])
-    bought = zip(found.users[:300], found.histories, strict=False)  # of Amazon Beauty, with names that are no numbers
+    found = load_sequences("reddit", data_dir, ()) if method in ("sasrec", "dcrec") else Sequences([], 0, [], [])
+    bought = zip(found.users[:300], found.histories, strict=False)  # of Reddit, with names that are no numbers
     rows = [f"user-{user},item-{item},{time}\n" for user, items in bought for time, item in enumerate(items)]
     (own / "items.csv").write_text("".join(["who,what,when\n", *rows]))
     shutil.copytree(data_dir / "text" / "bert-wiki-mini", models / "bert")
