@@ -15,8 +15,9 @@ from molecule_toys import labelled, unlabelled, write_files
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
+import tempplug_adapters
 from tempplug.cli import main
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph import molecule_files
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
@@ -219,3 +220,41 @@ def test_without_molecules_to_pre_train_on_the_flag_is_named(
     monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
     assert main(["train", "molecule", "--output-dir", str(tmp_path)]) == 2
     assert "pass --pretrain-file, --data-dir or set TEMPPLUG_DATA" in capsys.readouterr().err
+
+
+ATOMS = """
+import torch
+from torch import nn
+
+class Atoms(nn.Module):
+    def __init__(self, hidden, gain=1.0):
+        super().__init__()
+        self.element, self.bond, self.gain = nn.Embedding(200, hidden), nn.Embedding(10, hidden), gain
+
+    def forward(self, x, edge_index, edge_attr):
+        atoms = self.element(x[:, 0])
+        return self.gain * atoms.index_add(0, edge_index[1], atoms[edge_index[0]] + self.bond(edge_attr[:, 0]))
+"""
+
+
+def test_an_encoder_of_the_user_is_trained_and_opened_again(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "atoms.py").write_text(ATOMS)
+    monkeypatch.chdir(tmp_path)
+    name, data, out = "atoms:Atoms:gain=0.5", str(files / "Three.csv"), str(tmp_path / "out")
+    words = ["--dataset", data, "--pretrain-file", str(files / "unlabelled.smi"), "--encoder", name, "--width", "12"]
+    words += ["--num-train-epochs", "1", "--finetune-epochs", "2", "--output-dir", out]
+    assert main(["train", "molecule", *words]) == 0
+    with pytest.raises(DataError, match=f"was trained with '{name}', whose import runs code: pass trust=True"):
+        tempplug_adapters.load(out)
+    trained = tempplug_adapters.load(out, trust=True)
+    vectors = trained.embed(["CCO", "c1ccccc1", "CCO"])
+    assert vectors.shape == (3, 12)
+    assert torch.equal(vectors[0], vectors[2])
+    assert not torch.allclose(vectors[0], vectors[1])
+    assert trained.evaluate() == json.loads((tmp_path / "out" / "metrics.json").read_text())["evaluation"]
+    with pytest.raises(DataError, match=r"encoder.pt is damaged or no encoder of molecules: .*fine-tune it in the run that"):
+        MoleculeEncoder.load(tmp_path / "out" / "encoder.pt")
+    assert main(["train", "molecule", *words, "--encoder", "atoms:Atoms:gian=1", "--output-dir", str(tmp_path / "other")]) != 0
+    assert "encoder Atoms has no argument 'gian'. Did you mean 'gain'?" in capsys.readouterr().err

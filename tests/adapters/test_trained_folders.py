@@ -372,7 +372,11 @@ def test_an_ending_has_few_lines_and_columns(count: int) -> None:
 
 @pytest.mark.parametrize(
     ("method", "option", "name"),
-    [("simclr", "backbone", "my_networks:Small"), ("grace", "encoder", "my_networks:GNN:heads=2"), ("msc", "backbone", "a.b:C")],
+    [
+        ("simclr", "backbone", "my_networks:Small"),
+        ("grace", "encoder", "my_networks:GNN:heads=2"),
+        ("msc", "backbone", "a.b:C"),
+    ],
 )
 def test_a_folder_does_not_choose_what_is_imported(method: str, option: str, name: str, tmp_path: Path) -> None:
     content = {"method": method, "dataset": "digits", "recipe": {option: name}}

@@ -19,7 +19,7 @@ from tempplug.errors import DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_files import read_labelled
-from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import FineTuneRecipe
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
@@ -85,7 +85,7 @@ class Labelled:
     train: Tensor
     valid: Tensor
     test: Tensor
-    encoder: MoleculeEncoder | None = None
+    encoder: MoleculeEncoder | OwnMoleculeEncoder | None = None
 
     @classmethod
     def split(cls, molecules: MoleculeSet) -> Labelled:
@@ -107,7 +107,7 @@ class FineTuneModule(nn.Module):
 
     loss_fn = None
 
-    def __init__(self, encoder: MoleculeEncoder, tasks: int, dropout: float) -> None:
+    def __init__(self, encoder: MoleculeEncoder | OwnMoleculeEncoder, tasks: int, dropout: float) -> None:
         super().__init__()
         self.encoder = encoder
         self.encoder.dropout = dropout

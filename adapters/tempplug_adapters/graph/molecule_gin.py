@@ -8,10 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch_geometric.data import Batch, Data
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS
+from tempplug_adapters.graph.graphs import UserGraphEncoder
+from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeSet
+from tempplug_adapters.graph.user_modules import create_encoder
+from tempplug_adapters.own_modules import find
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
@@ -75,11 +79,63 @@ class MoleculeEncoder(nn.Module):
             raise DataError(f"{path} does not exist or is not a file: give the encoder.pt of an earlier run.")
         try:
             saved = read_tensors(path)
+            if "own" in saved:
+                raise DataError("it has the weights of an encoder of yours: fine-tune it in the run that pre-trains it.")
             encoder = cls(saved["layers"], saved["width"])
             encoder.load_state_dict(saved["weights"])
         except (DataError, RuntimeError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged or no encoder of molecules: {one_line(error, lines=2)}") from error
         return encoder
+
+
+class OwnMoleculeEncoder(nn.Module):
+    """An encoder of the user, called with molecules as graphs of PyTorch Geometric.
+
+    Args:
+        name: ``MODULE:NAME`` of a module, or of what makes one, see `create_encoder`. An atom has 2 integers as features
+            (element, chirality), a bond 2 as ``edge_attr`` (type, direction).
+        layers: of the recipe, which the class may take.
+        width: likewise.
+        known: of `UserGraphEncoder`; None: by a trial call.
+
+    Attributes:
+        width: of the representations.
+        dropout: not used; a module of the user has its own.
+    """
+
+    def __init__(self, name: str, layers: int, width: int, known: list[Any] | None = None) -> None:
+        super().__init__()
+        module = create_encoder(find(name, "encoder"), 2, width, layers)
+        self.own = UserGraphEncoder(
+            module, Data(**_graph(MoleculeSet(["CO"]).batch(torch.tensor([0])))) if known is None else known
+        )
+        self.width, self.dropout = self.own.width, 0.0
+
+    def forward(self, batch: GraphBatch) -> Tensor:
+        """Returns the representations of molecules, [B, D]."""
+        sizes = torch.bincount(batch.batch, minlength=batch.num_graphs)
+        graphs = Batch(**_graph(batch), batch=batch.batch, ptr=functional.pad(sizes.cumsum(0), (1, 0)))
+        found: Tensor = self.own(graphs)
+        return found
+
+    def save(self, path: Path) -> None:
+        """Writes the weights to a file atomically."""
+        write_tensors(path, {"own": self.own.known, "weights": self.state_dict()})
+
+    @classmethod
+    def load(cls, path: Path, name: str, layers: int, width: int) -> OwnMoleculeEncoder:
+        """Returns the encoder of a file that `save` wrote; raises `DataError` for other files."""
+        try:
+            saved = read_tensors(path)
+            encoder = cls(name, layers, width, saved["own"])
+            encoder.load_state_dict(saved["weights"])
+        except (DataError, RuntimeError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} does not fit the encoder '{name}': {one_line(error, lines=2)}") from error
+        return encoder
+
+
+def _graph(batch: GraphBatch) -> dict[str, Any]:
+    return {"x": batch.x, "edge_index": batch.edge_index, "edge_attr": batch.edge_attr}
 
 
 class MoleculeLayer(nn.Module):

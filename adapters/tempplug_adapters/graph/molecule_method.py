@@ -18,7 +18,7 @@ from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view
 from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
-from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
 from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Card, Inputs, Method, Restored, Run, Source
@@ -47,7 +47,7 @@ class Molecules:
 class MoleculeModule(nn.Module):
     """Maps two views of molecules to the loss."""
 
-    def __init__(self, encoder: MoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
+    def __init__(self, encoder: MoleculeEncoder | OwnMoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
         super().__init__()
         self.encoder = encoder
         width = encoder.width
@@ -87,7 +87,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
 
     def recipe_of(self, recipe: MoleculeRecipe, strategy: str, dataset: str) -> MoleculeRecipe:
         """Returns the recipe; for an encoder of an earlier run, with its shape and without pre-training."""
-        if recipe.encoder is None:
+        if recipe.encoder is None or self.named_module(recipe):
             return recipe
         encoder = MoleculeEncoder.load(Path(recipe.encoder))
         return recipe.changed(num_train_epochs=0, layers=len(encoder.layers), width=encoder.width)
@@ -108,6 +108,8 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
 
     def build(self, recipe: MoleculeRecipe, data: Molecules, loss: Any) -> MoleculeModule:
         """Returns the model with random weights, or around the encoder of an earlier run."""
+        if name := self.named_module(recipe):
+            return MoleculeModule(OwnMoleculeEncoder(name, recipe.layers, recipe.width), loss)
         if recipe.encoder is not None:
             return MoleculeModule(MoleculeEncoder.load(Path(recipe.encoder)), loss)
         return MoleculeModule(MoleculeEncoder(recipe.layers, recipe.width), loss)
@@ -142,10 +144,14 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
 
     def reopened(self, recipe: MoleculeRecipe, folder: Path) -> MoleculeRecipe:
         """Returns the recipe of a fine-tuning of the folder's encoder, without pre-training."""
+        if self.named_module(recipe):
+            return recipe.changed(num_train_epochs=0)
         return self.recipe_of(recipe.changed(encoder=str(folder / ENCODER_FILE)), "", "")
 
     def restore(self, recipe: MoleculeRecipe, kept: Mapping[str, Any], folder: Path) -> Restored:
         """Returns the encoder of the folder."""
+        if name := self.named_module(recipe):
+            return Restored(OwnMoleculeEncoder.load(folder / ENCODER_FILE, name, recipe.layers, recipe.width))
         return Restored(MoleculeEncoder.load(folder / ENCODER_FILE))
 
     def read(self, recipe: MoleculeRecipe, source: Source, split: str) -> Inputs:

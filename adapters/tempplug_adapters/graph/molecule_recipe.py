@@ -42,7 +42,13 @@ class MoleculeRecipe(Recipe):
         str | None, Text(optional=True, help=f"unlabelled SMILES, one a line; none: {UNLABELLED} of the data folder")
     ] = None
     max_pretrain_molecules: Annotated[int | None, integer_or_none("only the first", 2)] = None
-    encoder: Annotated[str | None, Text(optional=True, help="encoder.pt of an earlier run, in place of pre-training")] = None
+    encoder: Annotated[
+        str | None,
+        Text(
+            optional=True,
+            help="encoder.pt of an earlier run, instead of pre-training; or MODULE:NAME to pre-train",
+        ),
+    ] = None
     finetune_epochs: Annotated[float, Number(at_least=0, help="of fine-tuning, for every data set")] = 100
     finetune_batch_size: Annotated[int, integer("molecules a step of fine-tuning", 2)] = 32
     finetune_learning_rate: Annotated[float, Number(above=0, help="of fine-tuning")] = 1e-3
