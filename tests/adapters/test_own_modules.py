@@ -15,8 +15,9 @@ from recommendation_toys import walks, write_log
 from simcse_toys import write_toys
 from torch import nn
 
+import tempplug_adapters
 from tempplug.cli import main
-from tempplug.errors import ConfigError, UnknownNameError
+from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.images.backbones import create_backbone
 from tempplug_adapters.own_modules import create_module, find
 from tempplug_benchmarks.data.gendered_sentences import vocabulary, write_gendered
@@ -209,3 +210,20 @@ def test_a_folder_with_a_colon_is_no_module(tmp_path: Path) -> None:
     (tmp_path / "c:net").mkdir()
     with pytest.raises(UnknownNameError, match="no backbone"):
         create_backbone("c:net")
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "name"),
+    [
+        ("simclr", "backbone", "my_networks:Small"),
+        ("grace", "encoder", "my_networks:GNN:heads=2"),
+        ("msc", "backbone", "a.b:C"),
+    ],
+)
+def test_a_folder_does_not_choose_what_is_imported(method: str, option: str, name: str, tmp_path: Path) -> None:
+    content = {"method": method, "dataset": "digits", "recipe": {option: name}}
+    (tmp_path / "tempplug.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=f"was trained with '{name}', whose import runs code: pass trust=True, or --trust"):
+        tempplug_adapters.load(tmp_path)
+    with pytest.raises((DataError, ConfigError), match=r"is no folder of a training|cannot be imported|does not fit"):
+        tempplug_adapters.load(tmp_path, trust=True)

@@ -61,7 +61,7 @@ def test_the_ranking_loss_in_all_directions_and_hardness_modes(directions: tuple
         rows = made_rows(hard, dtype)
         values = [loss(rows) for loss in both_losses(directions, mode, engine)]
         both = [[value, *torch.autograd.grad(value, rows)] for value in values]
-        assert_close(both[0], both[1], 1e-10 if dtype == torch.float64 else 1e-6)
+        assert_close(both[0], both[1], 1e-10 if dtype == torch.float64 else 2e-6)
 
 
 def value_and_gradient(loss: Any, rows: list[Tensor]) -> Tensor:

@@ -126,7 +126,7 @@ def log(write: Callable[[Path], Any], name: str = "log.csv", dataset: str | None
 
     def read(folder: Path) -> Any:
         write(folder / name)
-        found, _ = load_sequences(str(folder / (dataset or name)), None, ("user", "item", "time"))
+        found = load_sequences(str(folder / (dataset or name)), None, ("user", "item", "time")).histories
         return [each.tolist() for each in found]
 
     return read

@@ -393,20 +393,3 @@ def test_an_ending_has_few_lines_and_columns(count: int) -> None:
     assert (lines[:2], lines[-1]) == (["one", "two"], "next: tempplug x")
     shown = sum(line.count("a figure") for line in lines)
     assert shown == count or f"and {count - shown} more in metrics.json" in lines[-2]
-
-
-@pytest.mark.parametrize(
-    ("method", "option", "name"),
-    [
-        ("simclr", "backbone", "my_networks:Small"),
-        ("grace", "encoder", "my_networks:GNN:heads=2"),
-        ("msc", "backbone", "a.b:C"),
-    ],
-)
-def test_a_folder_does_not_choose_what_is_imported(method: str, option: str, name: str, tmp_path: Path) -> None:
-    content = {"method": method, "dataset": "digits", "recipe": {option: name}}
-    (tmp_path / "tempplug.json").write_text(json.dumps(content))
-    with pytest.raises(DataError, match=f"was trained with '{name}', whose import runs code: pass trust=True, or --trust"):
-        tempplug_adapters.load(tmp_path)
-    with pytest.raises((DataError, ConfigError), match=r"is no folder of a training|cannot be imported|does not fit"):
-        tempplug_adapters.load(tmp_path, trust=True)

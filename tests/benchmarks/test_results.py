@@ -6,6 +6,7 @@ import io
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -77,6 +78,9 @@ def test_the_difference_between_experiments_is_put_in_words(toy: ModuleType, tmp
     result = write_result(old, tmp_path, SCORES, seconds=1)
     assert difference_from(old, result) == ""
     assert difference_from(new, result) == "steps was 10 and is now 20"
+    nothing_set, something = ({**result.recipe, "later": value} for value in (None, 3))  # a setting that came later
+    assert difference_from(old, replace(result, recipe=nothing_set)) == ""
+    assert difference_from(old, replace(result, recipe=something)) == "later was 3 and is now absent"
     terms = plan(toy.make_suite(), "quick", [0], strategies=["fixed+infonce+same-key"])[1]
     with_terms = write_result(terms, tmp_path, SCORES, seconds=1)
     assert (read_result(terms.path(tmp_path)), with_terms.negatives) == (with_terms, "same-key")

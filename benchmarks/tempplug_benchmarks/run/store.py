@@ -225,7 +225,10 @@ def _check_parts(result: Result, path: Path) -> None:
 
 
 def difference_from(run: Run, result: Result) -> str:
-    """Describes how the experiment of a stored result differs from that of a run; empty if they are equal."""
+    """Describes how the experiment of a stored result differs from that of a run; empty if they are equal.
+
+    A setting that came later and is none stands for what was done before it came.
+    """
     now, then = run.identity(), result.identity()
     changes = [
         f"{key} was {then.get(key)!r} and is now {now.get(key)!r}"
@@ -236,6 +239,6 @@ def difference_from(run: Run, result: Result) -> str:
         old, new = then[part], now[part]
         for key in sorted({*old, *new}):
             was, now_is = (format_value(settings[key]) or "none" if key in settings else "absent" for settings in (old, new))
-            if was != now_is:
+            if was != now_is and {was, now_is} != {"absent", "none"}:
                 changes.append(f"{key} was {was} and is now {now_is}")
     return "; ".join(changes)
