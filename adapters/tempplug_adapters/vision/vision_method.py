@@ -79,7 +79,7 @@ DESIGNS: Mapping[str, Design] = {
         BarlowTwins, heads.barlow_twins_projection_head, settings={"redundancy_weight": "redundancy_weight"}
     ),
     # The paper names no normalisation in the head. SimCLR's head has it: without it, ResNets give all images nearly the same
-    # embedding at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18, width 16, 6 epochs: knn 24 %, with it 35 %).
+    # embedding at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18, width 16, 6 epochs: knn 24 and 35 %).
     "supcon": Design(SupCon, heads.simclr_projection_head, labelled=True),
 }
 """By the name of the method."""
@@ -103,7 +103,8 @@ class TwoViews(nn.Module):
     ) -> None:
         super().__init__()
         self.step, self.augmentation, self.channels_last = step, augmentation, channels_last
-        self.small, self.crop = small_crops or (0, None)
+        small: tuple[int, nn.Module | None] = small_crops or (0, None)
+        self.small, self.crop = small
 
     @property
     def encoder(self) -> nn.Module:
@@ -395,6 +396,4 @@ def _refuse_broken_convolutions(module: nn.Module) -> None:
 
 def _warn_of_slow_products() -> None:
     if torch.backends.cpu.get_cpu_capability() in _WITHOUT_BF16:
-        warnings.warn(
-            "bf16 on a processor without bfloat16 instructions is several times slower than float32, not faster.", stacklevel=3
-        )
+        warnings.warn("bf16 is several times slower than float32 on a processor without bfloat16 instructions.", stacklevel=3)
