@@ -396,4 +396,4 @@ def _refuse_broken_convolutions(module: nn.Module) -> None:
 
 def _warn_of_slow_products() -> None:
     if torch.backends.cpu.get_cpu_capability() in _WITHOUT_BF16:
-        warnings.warn("bf16 is several times slower than float32 on a processor without bfloat16 instructions.", stacklevel=3)
+        warnings.warn("bf16 on a processor without bfloat16 instructions is several times slower than float32.", stacklevel=3)
