@@ -59,7 +59,7 @@ class ContrastiveLoss(nn.Module):
         gather: candidates of all processes; without a process group it changes nothing.
         group: the processes of ``gather``: a ``ProcessGroup`` or one dimension of a ``DeviceMesh``, e.g. ``mesh["dp"]``; None
             means all. Processes of tensor, sequence or context parallelism hold the same rows and must not be among them.
-        engine: ``auto``, ``dense``, ``tiled`` or ``triton``, which has to be asked for; ``record.engine`` says which one ran.
+        engine: ``auto``, ``dense``, ``tiled`` or ``triton``, see `tempplug.engine.dispatch`; ``record.engine`` says which ran.
 
     The first four also take spec strings such as ``"macl:base_temperature=0.05"``; type checkers know only names.
 

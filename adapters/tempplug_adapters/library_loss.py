@@ -12,7 +12,7 @@ from tempplug_adapters.training.recipe import around
 
 
 def strategy_of(temperature: float | str | Strategy, default: float) -> Strategy:
-    """Returns the strategy of a library's argument: a fixed temperature, or one whose options are set around ``default``."""
+    """Returns the strategy that an argument ``temperature`` names; options that a spec string omits fit ``default``."""
     if isinstance(temperature, str | Strategy):
         return in_context(temperature, around(default))
     return create_strategy("fixed", temperature=temperature)

@@ -26,7 +26,7 @@ from tempplug_adapters.library_loss import LibraryLoss, strategy_of
 
 
 class _PairLoss(LibraryLoss):
-    """A loss of the library whose losses are those of a `ContrastiveLoss` with masks."""
+    """Passes the library's pairs to a `ContrastiveLoss` as masks, and returns one loss for each pair or each anchor."""
 
     of_pairs: bool
     """Whether each pair of positives has a loss, or each anchor."""
@@ -103,7 +103,7 @@ class _PairLoss(LibraryLoss):
 
 
 class NTXentLoss(_PairLoss, losses.NTXentLoss):  # type: ignore[misc]
-    """The library's ``NTXentLoss`` whose temperature may be a strategy: a loss for each pair of positives.
+    """Replaces the library's ``NTXentLoss``; the temperature may be a strategy. Each pair of positives has a loss.
 
     A pair's negatives are those of its anchor; the anchor's other positives are left out. With a number as temperature the
     value is the library's, except that the library adds a smallest number before the logarithm. Memory is linear in the pairs
@@ -148,7 +148,7 @@ class NTXentLoss(_PairLoss, losses.NTXentLoss):  # type: ignore[misc]
 
 
 class SupConLoss(_PairLoss, losses.SupConLoss):  # type: ignore[misc]
-    """The library's ``SupConLoss`` whose temperature may be a strategy: a loss for each anchor, all its positives included.
+    """Replaces the library's ``SupConLoss``; the temperature may be a strategy. Each anchor has a loss, over all its positives.
 
     Args:
         temperature: as of `NTXentLoss`, with 0.1 in place of 0.07.

@@ -47,7 +47,7 @@ ITEMS += " --hidden 16 --inner 16"
 REAL = {
     "simcse": "--dataset {own}/nli_pairs.tsv --columns premise hypothesis"
     " --where label=entailment --model-name-or-path {models}/bert"
-    " --max-train-samples 256 --max-length 16 --eval-strategy no --save-strategy no",
+    " --max-train-samples 256 --max-length 16 --eval-strategy no --save-strategy no --tasks STSB",
     "mabel": "--dataset {own}/gender_entailment.tsv --model-name-or-path {models}/bert --max-train-samples 64"
     " --num-train-epochs 1",
     "grace": "--dataset Cora --num-train-epochs 10 --protocols 10/10/80 --splits 1",

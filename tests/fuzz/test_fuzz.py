@@ -10,7 +10,7 @@ import fuzzing
 import pytest
 
 # As many as take a few seconds; a fault is reproduced by its number.
-CASES = {"loaders": 200, "loss": 120, "resume": 3, "specs": 1500, "wrong_calls": 1000}
+CASES = {"loaders": 200, "loss": 400, "resume": 3, "specs": 1500, "wrong_calls": 1000}
 
 
 @pytest.mark.slow

@@ -107,11 +107,15 @@ def kernels(map: str, precision: str, dimension: int, block: str, roomy: bool = 
 
 # Map, precision, dimensions, block, and False for a GPU with little shared memory. The map and the sizes decide the registers.
 CALLS: list[tuple[Any, ...]] = [
+    ("scale", "bfloat16", 128, "square"),
     ("scale", "bfloat16", 256, "mirrored"),
     ("scale", "bfloat16", 512, "square"),
     ("per-anchor", "bfloat16", 128, "cross"),
+    ("log-odds", "bfloat16", 256, "square"),
     ("log-odds", "bfloat16", 512, "square"),
+    ("cosine", "bfloat16", 128, "square"),
     ("cosine", "bfloat16", 256, "square"),
+    ("shifted", "bfloat16", 128, "cross"),
     ("shifted", "bfloat16", 256, "square"),
     ("shifted", "bfloat16", 512, "square"),
     ("scale", "bfloat16", 256, "square", False),

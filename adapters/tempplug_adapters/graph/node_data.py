@@ -89,7 +89,7 @@ def load_graph(
 
 
 def scaled_features(graph: Data) -> Data:
-    """Returns a graph whose nodes' features are scaled to the sum 1 each; the features of the given one stay as they are."""
+    """Returns a copy of a graph in which the features of each node are scaled to the sum 1."""
     graph = copy.copy(graph)
     graph.x = plain_features(graph.x).float()  # whole numbers cannot be scaled in place
     scaled: Data = NormalizeFeatures()(graph)

@@ -1,4 +1,4 @@
-"""A graph from tables of edges, features and labels, whose nodes are numbered or have names."""
+"""Reads a graph from tables of edges, features and labels. Nodes have numbers or names."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ _CONTRACT = "A backbone takes images [B, 3, H, W], normalised, and returns [B, F
 
 
 def is_own(name: str) -> bool:
-    """Returns whether a backbone is a module of the user, ``MODULE:NAME``, whose import runs code."""
+    """Returns whether a name is ``MODULE:NAME``, a module of the user. Its import runs code."""
     library, separator, _ = name.partition(":")
     return bool(separator) and library not in LIBRARIES and not Path(name).exists()
 

@@ -1,4 +1,5 @@
-"""Webdatasets: tars whose members of one name are a sample: ``000001.jpg``, ``000001.txt``, ``000001.json``, ``000001.cls``.
+"""Reads webdatasets. Members of a tar with the same name form a sample: ``000001.jpg`` with
+``000001.txt``, ``000001.json`` or ``000001.cls``.
 
 `datasets` reads them, too, but copies all images, and stops where one is a PNG and the next a JPEG. Here the tars stay as they
 are, and an image is read from its place in one. This module must not depend on data sets or pixels.
