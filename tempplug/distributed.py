@@ -9,7 +9,7 @@ gradients over ranks, loss and gradients equal those of one process (a raw ``x.g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -24,6 +24,8 @@ from tempplug.transforms import shared
 
 # What a process announces in place of its number of rows when it cannot go on.
 REFUSED = -1
+# In place of a number of hard negatives: the call has none.
+NONE = -1
 # So many numbers of a batch tell it from another.
 MARKING = 1 << 14
 
@@ -94,6 +96,8 @@ class Rows:
         offset: global position of this rank's first row.
         total: rows of all ranks together.
         world: number of ranks.
+        longest: most rows of a rank.
+        even: whether all ranks have as many.
     """
 
     sizes: tuple[int, ...]
@@ -102,9 +106,16 @@ class Rows:
     offset: int = field(init=False)
     total: int = field(init=False)
     world: int = field(init=False)
+    longest: int = field(init=False)
+    even: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.offset, self.total, self.world = sum(self.sizes[: self.rank]), sum(self.sizes), len(self.sizes)
+        self.longest, self.even = max(self.sizes), min(self.sizes) == max(self.sizes)
+
+    def times(self, count: int) -> Rows:
+        """Returns the rows of a tensor that has ``count`` for each of these."""
+        return Rows(tuple(count * size for size in self.sizes), self.rank, self.group)
 
 
 @shared
@@ -125,37 +136,63 @@ def mark_of(rows: Tensor) -> int:
     return int(mark.view(torch.int64)) if mark.isfinite() else 0
 
 
-def share_rows(local: int, device: torch.device, gather: bool, mark: int = 0) -> Rows:
+def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
     """Returns how many rows every rank holds; one rank without gathering.
 
     Args:
         local: rows of this process.
         device: a device that the process group can communicate from.
         gather: whether the caller wants global columns.
+
+    Raises:
+        ProcessError: see `share_sizes`.
+    """
+    return share_sizes(local, None, device)[0] if gather else rows_of_one(local)
+
+
+def share_sizes(local: int, hard: int | None, device: torch.device, mark: int = 0) -> tuple[Rows, Rows]:
+    """Returns how many rows, and how many hard negatives, every rank holds, by one message a rank.
+
+    The message goes from the CPU where the group has a backend for it, such as that of ``init_process_group()``; then no
+    device is waited for.
+
+    Args:
+        local: rows of this process.
+        hard: its hard negatives; None where its call has none.
+        device: a device that the process group can communicate from.
         mark: `mark_of` the rows if they are to differ from those of other processes; 0 if they need not.
 
     Raises:
-        ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows.
+        ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows, or some processes
+            alone passed hard negatives.
     """
-    if not gather or not active():
-        return rows_of_one(local)
-    sizes, marks = _announce(local, device, mark)
-    refused = [str(rank) for rank, size in enumerate(sizes) if size == REFUSED]
-    if refused:
+    if not active():
+        return rows_of_one(local), rows_of_one(hard or 0)
+    sizes, numbers, marks = _announce(device, local, NONE if hard is None else hard, mark)
+    if refused := _where(size == REFUSED for size in sizes):
         raise ProcessError(
-            f"gather=True: process {', '.join(refused)} of {len(sizes)} refused its inputs, so no process has a loss; "
-            "its own error says why. Where it had no rows left: use drop_last=True, or a sampler that gives every process "
-            "equally many batches."
+            f"gather=True: process {refused} of {len(sizes)} refused its inputs, so no process has a loss; its own error says "
+            "why. Where it had no rows left: use drop_last=True, or a sampler that gives every process equally many batches."
         )
-    equal = [rank for rank, each in enumerate(marks) if each and marks.count(each) > 1]
-    if equal:
+    if equal := _where(each != 0 and marks.count(each) > 1 for each in marks):
         raise ProcessError(
-            f"gather=True: processes {', '.join(map(str, equal))} of {len(sizes)} hold the same rows, which would count as "
+            f"gather=True: processes {equal} of {len(sizes)} hold the same rows, which would count as "
             "negatives of themselves. With tensor, sequence or context parallelism pass group=, the processes that hold "
             "different data, such as mesh['dp'] of a DeviceMesh. With data parallelism give each process batches of its own, "
             "as by a DistributedSampler, or seeds of its own where data are random."
         )
-    return Rows(tuple(sizes), dist.get_rank(_group()), _group())
+    if 0 < numbers.count(NONE) < len(numbers):
+        raise ProcessError(
+            f"gather=True: process {_where(each == NONE for each in numbers)} of {len(sizes)} passed no hard_negatives, and "
+            "others did: pass them on every process, a tensor [0, D] where a batch has none."
+        )
+    rank, group = dist.get_rank(_group()), _group()
+    return Rows(tuple(sizes), rank, group), Rows(tuple(max(each, 0) for each in numbers), rank, group)
+
+
+def _where(holds: Iterable[bool]) -> str:
+    """Returns the ranks for which something holds, as text."""
+    return ", ".join(str(rank) for rank, each in enumerate(holds) if each)
 
 
 @contextmanager
@@ -170,61 +207,107 @@ def refused_together(device: torch.device, gather: bool) -> Iterator[None]:
         yield
     except Exception:
         if gather and active():
-            _announce(REFUSED, device)
+            _announce(device, REFUSED)
         raise
 
 
-def _announce(rows: int, device: torch.device, mark: int = 0) -> tuple[list[int], list[int]]:
-    """Returns the number of rows and the mark that every process announces."""
-    mine = torch.tensor([rows, mark], device=device)
+def _announce(device: torch.device, rows: int, hard: int = NONE, mark: int = 0) -> list[list[int]]:
+    """Returns the three numbers that every process announces: of each, those of all ranks."""
+    cpu = "cpu:" in dist.get_backend_config(_group())
+    mine = torch.tensor([rows, hard, mark], device="cpu" if cpu else device)
     announced = [torch.empty_like(mine) for _ in range(dist.get_world_size(_group()))]
     dist.all_gather(announced, mine, _group())
-    sizes, marks = torch.stack(announced).T.tolist()
-    return sizes, marks
+    found: list[list[int]] = torch.stack(announced).T.tolist()
+    return found
 
 
-def _all_gather(local: Tensor, rows: Rows) -> Tensor:
-    # Collectives want equal shapes, so shorter ranks pad up to the longest and the padding is cut off again.
-    longest = max(rows.sizes)
-    padded = local.new_zeros((longest, *local.shape[1:]))
-    padded[: local.shape[0]] = local
-    parts = [torch.empty_like(padded) for _ in rows.sizes]
-    dist.all_gather(parts, padded, rows.group)
-    return torch.cat([part[:size] for part, size in zip(parts, rows.sizes, strict=True)])
+def _exchange(parts: Sequence[Tensor], rows: Sequence[Rows]) -> list[Tensor]:
+    """Returns the rows of all ranks of each part, by one collective over their bytes."""
+    own = [_padded(part, each) for part, each in zip(parts, rows, strict=True)]
+    packed = own[0] if len(own) == 1 else torch.cat(own)
+    world = rows[0].world
+    gathered = packed.new_empty(world * len(packed))
+    _collective("all_gather_single", "all_gather_into_tensor")(gathered, packed, group=rows[0].group)
+    ranks, found, start = gathered.view(world, -1), list[Tensor](), 0
+    for part, each, mine in zip(parts, rows, own, strict=True):
+        stride = len(mine) // max(each.longest, 1)
+        pieces = [ranks[rank, start : start + size * stride] for rank, size in enumerate(each.sizes)]
+        whole = gathered if len(own) == 1 and each.even else torch.cat(pieces)
+        found.append(whole.view(part.dtype).view(each.total, *part.shape[1:]))
+        start += len(mine)
+    return found
+
+
+def _padded(part: Tensor, rows: Rows) -> Tensor:
+    """Returns the bytes of a part, with zeros behind those of a rank with fewer rows: collectives take equal shapes."""
+    if len(part) < rows.longest:
+        part = torch.cat([part, part.new_zeros(rows.longest - len(part), *part.shape[1:])])
+    return part.contiguous().flatten().view(torch.uint8)
+
+
+def _by_rank(gradient: Tensor, rows: Rows) -> Tensor:
+    """Returns the gradient of the rows of each rank, [W, longest * D], with zeros behind those of a rank with fewer rows."""
+    if rows.even:
+        return gradient.reshape(rows.world, -1)
+    padded = gradient.new_zeros(rows.world, rows.longest, *gradient.shape[1:])
+    for of_rank, each in zip(padded, gradient.split_with_sizes(rows.sizes), strict=True):
+        of_rank[: len(each)] = each
+    return padded.flatten(1)
+
+
+def _collective(name: str, before: str) -> Any:
+    """Returns a collective by its name since PyTorch 2.13, or by the one before."""
+    return getattr(dist, name, None) or getattr(dist, before)
 
 
 class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, local: Tensor, rows: Rows) -> Tensor:
-        ctx.rows = rows
-        return _all_gather(local.contiguous(), rows)
+    """The rows of all ranks; backward, each rank receives the sum of its own rows' gradients (reduce-scatter)."""
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        rows: Rows = ctx.rows
-        total = gradients[0].contiguous()
-        dist.all_reduce(total, group=rows.group)
-        return total[rows.offset : rows.offset + rows.sizes[rows.rank]], None
+    def forward(ctx: Any, rows: Sequence[Rows], *parts: Tensor) -> tuple[Tensor, ...]:
+        found = _exchange(parts, rows)
+        ctx.rows, ctx.dtypes = rows, [part.dtype for part in parts]
+        ctx.mark_non_differentiable(*(each for each, part in zip(found, parts, strict=True) if not part.requires_grad))
+        return tuple(found)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        needed = [place for place, each in enumerate(ctx.needs_input_grad[1:]) if each]
+        packed = [_by_rank(gradients[place], ctx.rows[place]) for place in needed]
+        wide = packed[0].contiguous() if len(packed) == 1 else torch.cat(packed, 1)
+        own = wide.new_empty(wide.shape[1])
+        _collective("reduce_scatter_single", "reduce_scatter_tensor")(own, wide.flatten(), group=ctx.rows[0].group)
+        found: list[Tensor | None] = [None] * len(gradients)
+        for place, mine in zip(needed, own.split_with_sizes([each.shape[1] for each in packed]), strict=True):
+            rows, gradient = ctx.rows[place], gradients[place]
+            rows_of_rank = mine.view(rows.longest, *gradient.shape[1:])[: rows.sizes[rows.rank]]
+            found[place] = rows_of_rank.to(ctx.dtypes[place])
+        return None, *found
 
 
-def gather(local: Tensor, rows: Rows) -> Tensor:
-    """Returns the rows of all ranks in rank order, with exact gradient.
+def gather_all(parts: Sequence[Tensor], rows: Sequence[Rows]) -> list[Tensor]:
+    """Returns the rows of all ranks of several tensors in rank order, with exact gradient, by one collective each way.
 
     Args:
-        local: [B, ...] rows of this rank.
-        rows: from `share_rows`.
+        parts: each [B, ...], rows of this rank, of any type.
+        rows: of each, from `share_sizes`.
 
     Raises:
         ShapeError: this rank's number of rows is not what it announced.
     """
-    if rows.world == 1:
-        return local
-    if local.shape[0] != rows.sizes[rows.rank]:
-        raise ShapeError(f"cannot gather {local.shape[0]} rows where {rows.sizes[rows.rank]} were announced.")
-    if local.requires_grad and torch.is_grad_enabled():
-        gathered: Tensor = _Gather.apply(local, rows)  # type: ignore[no-untyped-call]
-        return gathered
-    return _all_gather(local.contiguous(), rows)
+    for part, each in zip(parts, rows, strict=True):
+        if len(part) != each.sizes[each.rank]:
+            raise ShapeError(f"cannot gather {len(part)} rows where {each.sizes[each.rank]} were announced.")
+    if rows[0].world == 1:
+        return list(parts)
+    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
+        return list(_Gather.apply(rows, *parts))  # type: ignore[no-untyped-call]
+    return _exchange(parts, rows)
+
+
+def gather(local: Tensor, rows: Rows) -> Tensor:
+    """Returns the rows of all ranks of one tensor, see `gather_all`."""
+    return gather_all([local], [rows])[0]
 
 
 def total(value: Tensor, rows: Rows) -> Tensor:

@@ -165,8 +165,12 @@ class Head:
         if roles.positives is None:
             counts = roles.positive_count()
             own = own if roles.fewest_positives else own[counts > 0]
-        # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
-        positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))
+        positives = own
+        if rows.world > 1:
+            # Blocks of two views hold each rank's rows twice; labels leave a different number on each rank.
+            by_position = counts is None and own.shape[0] % views.size == 0
+            of_own = rows.times(own.shape[0] // views.size) if by_position else None
+            positives = distributed.gather(own, of_own or distributed.share_rows(own.shape[0], own.device, True))
         if counts is not None and positives.numel() == 0:
             return None
         if counts is not None and not self.objective.several_positives:

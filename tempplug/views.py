@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import distributed
+from tempplug.distributed import Rows
 from tempplug.embeddings import unit_groups
 from tempplug.errors import ShapeError
 from tempplug.inputs import (
@@ -81,30 +82,31 @@ def views_of_embeddings(
         views, without = _own_views(loss_fn, view_a, view_b, given)
         mark = 0 if _MARKED in loss_fn._checked or not distributed.active() else distributed.mark_of(view_a)
     # Nothing that this process alone could refuse comes after this line.
-    views.rows = rows = distributed.share_rows(views.size, device, True, mark)
-    if rows.world > 1:
+    hard = None if views.hard_negatives is None else views.hard_negatives.shape[0]
+    views.rows, of_hard = distributed.share_sizes(views.size, hard, device, mark)
+    if views.rows.world > 1:
         loss_fn._checked.add(_MARKED)
-        if views.hard_negatives is not None:
-            own = distributed.share_rows(views.hard_negatives.shape[0], device, True)
-            views.hard_negatives = distributed.gather(views.hard_negatives, own)
-            if views.hard_rows is not None:
-                views.hard_rows = distributed.gather(views.hard_rows + rows.offset, own)
-            if views.hard_mask is not None:
-                views.hard_mask = distributed.gather(views.hard_mask.byte(), own).bool()
-        if views.labels is not None:
-            views.all_labels = distributed.gather(views.labels, rows)
-        if views.joined is not None:
-            parts = views.joined[: views.size], views.joined[views.size :]
-            views.all_joined = torch.cat([distributed.gather(part, rows) for part in parts])
-        else:
-            views.all_a = None if views.view_a is None else distributed.gather(views.view_a, rows)
-            views.all_b = None if views.view_b is None else distributed.gather(views.view_b, rows)
-        for values in views.row_arguments.values():
-            for name, (local, _) in values.items():
-                if name != "queue":  # which every process has as it is
-                    all_rows = distributed.share_rows(local.shape[0], device, True)
-                    values[name] = local, distributed.gather(local.contiguous(), all_rows)
+        _gather(views, of_hard)
     return views, without
+
+
+def _gather(views: Views, of_hard: Rows) -> None:
+    """Sets the rows of all processes, by one collective."""
+    view_a, view_b = (views.view_a, views.view_b) if views.joined is None else views.joined.split_with_sizes([views.size] * 2)
+    hard_rows = None if views.hard_rows is None else views.hard_rows + views.rows.offset
+    of_views = {"all_a": view_a, "all_b": view_b, "all_labels": views.labels}
+    of_negatives = {"hard_negatives": views.hard_negatives, "hard_rows": hard_rows, "hard_mask": views.hard_mask}
+    parts = {name: each for name, each in (of_views | of_negatives).items() if each is not None}
+    # A queue is the same in every process.
+    arguments = [(values, part) for values in views.row_arguments.values() for part in values if part != "queue"]
+    rows = [of_hard if name in of_negatives else views.rows for name in (*parts, *(part for _, part in arguments))]
+    found = distributed.gather_all([*parts.values(), *(values[part][0] for values, part in arguments)], rows)
+    for name, each in zip(parts, found, strict=False):
+        setattr(views, name, each)
+    for (values, part), each in zip(arguments, found[len(parts) :], strict=True):
+        values[part] = values[part][0], each
+    if views.joined is not None and views.all_a is not None and views.all_b is not None:
+        views.all_joined = torch.cat([views.all_a, views.all_b])
 
 
 def _own_views(

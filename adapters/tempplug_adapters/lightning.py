@@ -20,6 +20,7 @@ from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
+from tempplug_adapters.data_parallel import use_mesh
 from tempplug_adapters.measurements import check_record, logged, numbers_of
 from tempplug_adapters.parameter_groups import optimizer_groups
 
@@ -62,7 +63,8 @@ class TemperatureCallback(_Callback):
         self.log_record = check_record(log_record)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Sets the initial progress, which Lightning's sanity check needs."""
+        """Sets the initial progress, which Lightning's sanity check needs, and the group of a ModelParallelStrategy."""
+        use_mesh(pl_module, getattr(trainer.strategy, "device_mesh", None), "data_parallel")
         _tell(pl_module, trainer, 0)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

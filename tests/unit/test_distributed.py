@@ -6,6 +6,7 @@ import copy
 import pickle
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -117,6 +118,22 @@ def outcome(loss: Tensor, encoder: nn.Module, loss_fn: ContrastiveLoss) -> list[
     return [loss, *gradients, *(kept.double() for name, kept in loss_fn.named_buffers() if not name.endswith("floor_hits"))]
 
 
+# Names of two collectives before PyTorch 2.13.
+BEFORE = ("all_gather_into_tensor", "reduce_scatter_tensor")
+
+
+def collectives(case: str, rows: slice, total: int) -> dict[str, int]:
+    """How often a step calls each collective."""
+    renamed = ("all_gather_single", "reduce_scatter_single") if hasattr(dist, "all_gather_single") else BEFORE
+    names = (*renamed, "all_gather", "all_reduce", "broadcast")
+    with pytest.MonkeyPatch.context() as patch:
+        spies = {name: Mock(wraps=getattr(dist, name)) for name in names}
+        for name, spy in spies.items():
+            patch.setattr(dist, name, spy)
+        step(case, rows, total, gather=True)
+    return {("gather", "scatter", *names[2:])[place]: spies[name].call_count for place, name in enumerate(names)}
+
+
 def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=len(sizes))
@@ -128,6 +145,13 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
             dist.all_reduce(value)
             value /= len(sizes)
         results[case] = averaged
+    own = slice(start, start + sizes[rank])
+    results["collectives"] = {case: collectives(case, own, sum(sizes)) for case in ("two-view", "own-alone")}
+    message = "process 1 of .* passed no hard_negatives, and others did: pass them on every process"
+    loss_fn = ContrastiveLoss("fixed", layout="cross-view", gather=True)
+    views, hard = torch.randn(2, 3, DIMENSION) + rank, None if rank == 1 else torch.randn(1, DIMENSION)
+    with pytest.raises(ProcessError, match=message):
+        loss_fn(*views, hard_negatives=hard)
     if rank == 0:
         torch.save(results, Path(folder) / "results.pt")
     dist.barrier()  # they leave together: one that is left alone may abort
@@ -144,6 +168,9 @@ def test_processes_together_equal_one(sizes: tuple[int, ...], tmp_path: Path) ->
         assert len(single) == len(results[case])
         for ours, expected in zip(results[case], single, strict=True):
             assert torch.allclose(ours, expected, rtol=1e-11, atol=1e-13), case
+    # Sizes; views with what goes with them, and similarities of positives; gradients.
+    expected_calls = {"all_gather": 1, "gather": 2, "scatter": 1, "all_reduce": 0, "broadcast": 0}
+    assert results["collectives"] == {"two-view": expected_calls, "own-alone": expected_calls}
 
 
 def in_a_mesh(rank: int, folder: str) -> None:

@@ -135,11 +135,11 @@ def test_layout_gather_and_engine_are_read_in_every_call(monkeypatch: pytest.Mon
     """As where one process alone computes a loss that was made for all."""
     asked: list[bool] = []
 
-    def share_rows(size: int, device: torch.device, gather: bool, mark: int) -> Rows:
-        asked.append(gather)
-        return Rows((size,), 0)
+    def share_sizes(size: int, hard: int | None, device: torch.device, mark: int) -> tuple[Rows, Rows]:
+        asked.append(True)
+        return Rows((size,), 0), Rows((0,), 0)
 
-    monkeypatch.setattr(distributed, "share_rows", share_rows)
+    monkeypatch.setattr(distributed, "share_sizes", share_sizes)
     a, b = (each.clone().requires_grad_() for each in torch.randn(2, 4, 3, dtype=torch.float64))
     loss_fn = ContrastiveLoss(gather=True, layout="cross-view")
     loss_fn(a, b)

@@ -19,6 +19,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 import tempplug
 from tempplug.errors import ConfigError
+from tempplug_adapters.data_parallel import use_accelerate
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
 from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.huggingface.loss_files import LossMixin
@@ -103,6 +104,7 @@ class TemperatureTrainerMixin(LossMixin):
         # otherwise the Trainer would count label tokens, and divide by them in releases without loss_is_scaled_for_ga
         self.model_accepts_loss_kwargs = False
         self.contrastive_loss.to(self.args.device)
+        use_accelerate(contrastive_loss, self.accelerator)
         self._keep_columns()
         self._pairs: list[Tensor] | None = None
         self.temperature_callback = TemperatureCallback(contrastive_loss, log_record=log_record)

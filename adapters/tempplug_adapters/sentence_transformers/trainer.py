@@ -13,6 +13,7 @@ from typing import Any
 from sentence_transformers import SentenceTransformerTrainer
 from torch import nn
 
+from tempplug_adapters.data_parallel import use_accelerate
 from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.parameter_groups import own_learning_rates
 from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
@@ -44,6 +45,7 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         self.remove_callback(TemperatureRankingCallback)  # one is enough
         self.charge = Charge(self.loss, log_record)
         self.add_callback(self.charge)
+        use_accelerate(self.charge.contrastive_losses, self.accelerator)
         self.look_after(self.charge.contrastive_losses)
         wanted = {name for each in self.charge.losses.values() for name in each.columns}
         if wanted:
