@@ -271,16 +271,6 @@ def test_a_gradient_scaler_scales_and_skips_the_loss_with_the_model(tmp_path: Pa
     assert all(torch.isfinite(value).all() for value in [*weights(skipped).values(), torch.tensor(others)])
 
 
-@pytest.mark.parametrize("backend", ["deepspeed", "fsdp"])
-def test_backends_that_own_the_optimizer_are_refused_where_the_loss_learns(tmp_path: Path, backend: str) -> None:
-    trainers = [make(tmp_path, strategy) for strategy in ("learnable", "macl")]
-    for trainer in trainers:
-        setattr(trainer, f"is_{backend}_enabled", True)
-    with pytest.raises(ConfigError, match=f"(?i){backend} would neither shard nor save"):
-        trainers[0].create_optimizer()
-    assert len(trainers[1].create_optimizer().param_groups) == 2
-
-
 @pytest.mark.parametrize(
     ("keywords", "message"),
     [

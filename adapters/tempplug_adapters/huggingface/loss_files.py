@@ -15,7 +15,12 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import tempplug
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.huggingface.parameters import add_parameter_groups
+from tempplug_adapters.huggingface.parameters import (
+    LossParametersCallback,
+    add_parameter_groups,
+    leave_out,
+    sharded_by,
+)
 from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
@@ -27,6 +32,8 @@ else:
     _Base = object
 
 LOSS_FILE = "contrastive_loss.pt"
+OPTIMIZER_FILE = "contrastive_loss_optimizer.pt"
+"""State of `LossParametersCallback`, where it has an optimizer."""
 
 
 def write_loss(loss: nn.Module, folder: str | Path) -> None:
@@ -104,9 +111,9 @@ class LossMixin(_Base):
     _resumed: str | None = None
     _initial_loss_state: dict[str, Any] | None = None
 
-    def look_after(self, contrastive_loss: nn.Module) -> None:
-        """Registers the loss; must be called at the end of the constructor."""
-        self.contrastive_loss = contrastive_loss
+    def look_after(self, contrastive_loss: nn.Module, parameters: LossParametersCallback) -> None:
+        """Registers the loss, and what steps its parameters; must be called at the end of the constructor."""
+        self.contrastive_loss, self._parameters = contrastive_loss, parameters
         self._initial_loss_state = copy.deepcopy(contrastive_loss.state_dict())
         self.loss_files = LossFiles(contrastive_loss)
         self.callback_handler.callbacks.insert(0, self.loss_files)
@@ -119,6 +126,8 @@ class LossMixin(_Base):
         if self.args.should_save:
             # before the model, because saving it may upload the folder
             write_loss(self.contrastive_loss, folder)
+            if _internal_call and (state := self._parameters.state_dict()):
+                write_tensors(Path(folder) / OPTIMIZER_FILE, state)
         super().save_model(output_dir, _internal_call)
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
@@ -128,6 +137,8 @@ class LossMixin(_Base):
         self._resumed = None if isinstance(resume_from_checkpoint, bool) else resume_from_checkpoint
         if self._resumed is not None:
             verify_checkpoint(self._resumed)
+            if (state := Path(self._resumed) / OPTIMIZER_FILE).is_file():
+                self._parameters.load_state_dict(read_tensors(state))
         return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
@@ -140,6 +151,9 @@ class LossMixin(_Base):
         if self._resumed is not None:  # an error of the loss is clearer than one of the optimizer's state, read next
             read_loss(self.contrastive_loss, self._resumed)
         optimizer: torch.optim.Optimizer = super().create_optimizer(*args, **kwargs)
+        if sharded_by():
+            leave_out(optimizer, self.contrastive_loss)
+            return optimizer
         if add_parameter_groups(optimizer, self.contrastive_loss, self.args.weight_decay) and self.lr_scheduler:
             raise ConfigError(
                 "the optimizer passed with its scheduler lacks the parameters of the loss, and a scheduler cannot take them "

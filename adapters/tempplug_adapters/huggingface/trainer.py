@@ -23,7 +23,7 @@ from tempplug_adapters.data_parallel import use_accelerate
 from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
 from tempplug_adapters.huggingface.log_file import LogFile
 from tempplug_adapters.huggingface.loss_files import LossMixin
-from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients, refuse_sharding
+from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +75,7 @@ class TemperatureTrainerMixin(LossMixin):
         **kwargs: arguments of the Trainer.
 
     Raises:
-        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given;
-            at the start of training, the loss has parameters and DeepSpeed or FSDP manages the optimizer.
+        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given.
     """
 
     contrastive_loss: tempplug.ContrastiveLoss
@@ -109,9 +108,10 @@ class TemperatureTrainerMixin(LossMixin):
         self._pairs: list[Tensor] | None = None
         self.temperature_callback = TemperatureCallback(contrastive_loss, log_record=log_record)
         self.add_callback(self.temperature_callback)
-        self.add_callback(LossParametersCallback(contrastive_loss))
+        parameters = LossParametersCallback(contrastive_loss)
+        self.add_callback(parameters)
         self.add_callback(LogFile())
-        self.look_after(contrastive_loss)
+        self.look_after(contrastive_loss, parameters)
 
     def _keep_columns(self) -> None:
         """Prevents the Trainer from dropping columns that `contrastive_views` may read but ``model.forward`` does not name."""
@@ -210,12 +210,6 @@ class TemperatureTrainerMixin(LossMixin):
         finally:
             self._pairs = None
         return output._replace(metrics={**(output.metrics or {}), **found})
-
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> torch.optim.Optimizer:
-        """Returns the Trainer's optimizer, or the given one, with the parameters of the loss added."""
-        if self.is_deepspeed_enabled or self.is_fsdp_enabled:
-            refuse_sharding(self.contrastive_loss, "DeepSpeed" if self.is_deepspeed_enabled else "FSDP")
-        return super().create_optimizer(*args, **kwargs)
 
     def restart_loss(self, trial: Any) -> None:
         """Restores the initial state of the loss, or sets the trial's strategy."""

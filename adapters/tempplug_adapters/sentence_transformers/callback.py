@@ -14,8 +14,9 @@ from torch import nn
 from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loss_files import read_loss, verify_checkpoint, write_loss
-from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.huggingface.parameters import sharded_by, trainable
 from tempplug_adapters.parameter_groups import own_learning_rates
 from tempplug_adapters.sentence_transformers.charge import Charge
 from tempplug_adapters.storage.manifest import seal
@@ -42,6 +43,11 @@ class TemperatureRankingCallback(Charge):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Restores the state of a checkpoint if training resumes, and takes charge of the losses."""
+        if (backend := sharded_by()) and trainable(self.contrastive_losses):
+            raise ConfigError(
+                f"{backend} shards the optimizer, and the library's Trainer gives it the parameters of the loss: train with "
+                "TemperatureSentenceTransformerTrainer, or choose a strategy and an objective without parameters."
+            )
         if state.global_step:
             self._read(args, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         super().on_train_begin(args, state, control, **kwargs)

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accelerate.state import AcceleratorState
-from accelerate.utils import DistributedType
 from torch import nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -19,7 +17,7 @@ from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
     average_gradients,
-    refuse_sharding,
+    sharded_by,
     trainable,
 )
 from tempplug_adapters.parameter_groups import spared_by_decay
@@ -58,7 +56,7 @@ class Charge(TrainerCallback):
 
     Raises:
         ConfigError: the loss contains no `TemperatureRankingLoss`; at the start of training, the optimizer lacks parameters of
-            a loss, or DeepSpeed or FSDP is used with a loss that learns.
+            a loss.
     """
 
     def __init__(self, loss: nn.Module | Mapping[str, nn.Module], log_record: str = "brief") -> None:
@@ -70,7 +68,7 @@ class Charge(TrainerCallback):
         self.watchers = {
             name: TemperatureCallback(each.contrastive_loss, name.removesuffix("_"), log_record) for name, each in losses
         }
-        self._parameters = LossParametersCallback(self.contrastive_losses)
+        self.parameters = LossParametersCallback(self.contrastive_losses)
 
     def spared(self) -> list[nn.Parameter]:
         """Returns the parameters without weight decay."""
@@ -83,12 +81,11 @@ class Charge(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Takes charge: synchronises the processes, and sets periods and progress of schedules."""
-        if (backend := AcceleratorState().distributed_type) in (DistributedType.FSDP, DistributedType.DEEPSPEED):
-            refuse_sharding(self.contrastive_losses, backend.value)
         held = {id(parameter) for group in kwargs["optimizer"].param_groups for parameter in group["params"]}
-        if any(id(parameter) not in held for parameter in trainable(self.contrastive_losses)):
+        lacks = [parameter for parameter in trainable(self.contrastive_losses) if id(parameter) not in held]
+        if lacks and not sharded_by():
             raise ConfigError("the optimizer lacks the parameters of the loss: build it with loss.parameters() too.")
-        self._parameters.on_train_begin(args, state, control, **kwargs)
+        self.parameters.on_train_begin(args, state, control, **kwargs)
         for name, each in self.losses.items():
             each.take_charge(self.watchers[name])
             self.watchers[name].on_train_begin(args, state, control, **kwargs)
@@ -103,11 +100,11 @@ class Charge(TrainerCallback):
     ) -> None:
         """Averages the gradients of the losses over processes, and clips them."""
         average_gradients(self.contrastive_losses)
-        self._parameters.on_pre_optimizer_step(args, state, control, **kwargs)
+        self.parameters.on_pre_optimizer_step(args, state, control, **kwargs)
 
     def on_optimizer_step(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Clears the gradients, also after a step that a gradient scaler skipped."""
-        self._parameters.on_optimizer_step(args, state, control, **kwargs)
+        self.parameters.on_optimizer_step(args, state, control, **kwargs)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Passes the records of the last training batch to the ``tempplug_log`` plugins, on the main process."""

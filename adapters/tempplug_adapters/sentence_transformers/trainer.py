@@ -36,8 +36,7 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
 
     Raises:
         ConfigError: the loss contains no `TemperatureRankingLoss`; a data set lacks a column that the loss reads; an optimizer
-            with a scheduler lacks the parameters of the loss; at the start of training, DeepSpeed or FSDP is used with a loss
-            that learns.
+            with a scheduler lacks the parameters of the loss.
     """
 
     def __init__(self, *args: Any, log_record: str = "brief", **kwargs: Any) -> None:
@@ -46,7 +45,7 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         self.charge = Charge(self.loss, log_record)
         self.add_callback(self.charge)
         use_accelerate(self.charge.contrastive_losses, self.accelerator)
-        self.look_after(self.charge.contrastive_losses)
+        self.look_after(self.charge.contrastive_losses, self.charge.parameters)
         wanted = {name for each in self.charge.losses.values() for name in each.columns}
         if wanted:
             self._check_columns()
