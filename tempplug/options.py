@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from numbers import Real
 from typing import Any, ClassVar, get_type_hints
@@ -87,6 +87,8 @@ class Number:
         return value if isinstance(value, int) else int(number)  # an int beyond 2^53 keeps its digits
 
 
+MOMENT = Number(at_least=0)
+"""Epochs done, or those of a whole training."""
 # Between these, logits, their slopes (of order 1/τ²) and sums of them are finite in float32, whatever the other options are.
 COLDEST, HOTTEST = 1e-9, 1e9
 
@@ -281,10 +283,11 @@ def options_of(target: type) -> tuple[Option, ...]:
 
 @cache
 def _options_of(target: type) -> tuple[Option, ...]:
-    constructor = next(vars(base)["__init__"] for base in target.__mro__ if "__init__" in vars(base))
+    owner = next(base for base in target.__mro__ if "__init__" in vars(base))
+    constructor = vars(owner)["__init__"]
     try:
         # A dataclass inherits fields from other modules, whose annotations only the class itself can resolve.
-        hints = get_type_hints(target if is_dataclass(target) else constructor, include_extras=True)
+        hints = get_type_hints(owner if "__dataclass_fields__" in vars(owner) else constructor, include_extras=True)
     except NameError as error:
         raise ConfigError(
             f"the annotations of {target.__qualname__}.__init__ cannot be read: {error}; "
@@ -368,6 +371,10 @@ class Configured:
             checked[name] = value if kind is None else kind.check(self.where(name, value), value)
             setattr(self, name, checked[name])
         self.options = {each.name: checked[each.name] for each in own if each.name in checked}
+
+    def __post_init__(self) -> None:
+        """Checks the fields of a subclass that is a dataclass."""
+        self.configure(**{each.name: getattr(self, each.name) for each in fields(self) if each.init})  # type: ignore[arg-type]
 
     def where(self, option: str, value: object) -> str:
         """Returns ``option=value of kind 'name'``, the start of every message about an option."""

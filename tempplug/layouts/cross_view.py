@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import torch
@@ -13,6 +14,7 @@ from tempplug.negatives.base import Keys, LeftOut, read_blocks
 from tempplug.options import Choice, Flag, Text
 
 
+@dataclass(eq=False, repr=False)
 class CrossView(PairLayout):
     """SimCSE's and CLIP's block: view_a's rows against view_b's, positive on the diagonal; and further blocks beside it.
 
@@ -35,23 +37,19 @@ class CrossView(PairLayout):
     takes = frozenset({"hard_negatives", "hard_negative_mask"})
     by_position = True
 
-    hard: str
-    in_batch: bool
+    directions: Annotated[str, Text(help="blocks with negatives, such as ab+aa+ba+bb")] = "ab"
+    softmax: Annotated[str, Choice(("joint", "separate"), help="over all blocks, or one a block")] = "joint"
+    hard: Annotated[str, Choice(("shared", "ab", "own"), help="anchors that see a hard negative")] = "shared"
+    in_batch: Annotated[bool, Flag(help="whether other rows are negatives")] = True
 
-    def __init__(
-        self,
-        directions: Annotated[str, Text(help="blocks with negatives, such as ab+aa+ba+bb")] = "ab",
-        softmax: Annotated[str, Choice(("joint", "separate"), help="over all blocks, or one a block")] = "joint",
-        hard: Annotated[str, Choice(("shared", "ab", "own"), help="anchors that see a hard negative")] = "shared",
-        in_batch: Annotated[bool, Flag(help="whether other rows are negatives")] = True,
-    ) -> None:
-        self.configure(directions=directions, softmax=softmax, hard=hard, in_batch=in_batch)
-        where = self.where("directions", directions)
-        self.blocks = read_blocks(where, directions, "+")
-        self.joint = softmax == "joint" and len(self.blocks) > 1
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        where = self.where("directions", self.directions)
+        self.blocks = read_blocks(where, self.directions, "+")
+        self.joint = self.softmax == "joint" and len(self.blocks) > 1
         if self.blocks[0] != "ab":
             raise ConfigError(f"{where} must begin with ab, the block of the positives.")
-        if softmax == "separate" and not set(self.blocks) <= {"ab", "ba"}:
+        if self.softmax == "separate" and not set(self.blocks) <= {"ab", "ba"}:
             raise ConfigError(f"{where} needs softmax=joint: aa and bb hold no positives for a softmax of their own.")
         if not self.in_batch and self.blocks != ("ab",):
             raise ConfigError(f"{where} must be ab where in_batch=false leaves only hard negatives.")

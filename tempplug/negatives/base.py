@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.options import Configured
+from tempplug.options import Text
+from tempplug.part import Part
 from tempplug.roles import PairRoles
 from tempplug.transforms import transformed
 
@@ -160,31 +161,31 @@ class LeftOut(WeightMap):
         return kept if self.spared is None else torch.maximum(kept, self.spared.to(kept.dtype))
 
 
-class NegativeTerm(Configured, nn.Module):
+Blocks = Annotated[Any, Text(optional=True, help="of cross-view, such as ab/aa; none: all")]
+"""The option ``blocks``, a word; the attribute holds the names."""
+
+
+class NegativeTerm(Part):
     """Chooses the term of each block of a batch.
 
-    A subclass sets ``name``, ``formula`` and ``source``, annotates the options of its ``__init__`` (`tempplug.options`) and
-    implements `prepare`. What it counts is a buffer, so that it is saved.
+    A subclass declares its options as a `tempplug.part.Part` does, and implements `prepare`. It may choose the names of the
+    arguments that it takes: the loss accepts them as keywords, a tensor [B, ...] for both views or a dictionary by the name of
+    the embeddings, and `Pairs` has those of a block's rows.
 
     Attributes:
-        takes: names of the arguments of a call that it reads, which it may choose: the loss accepts them as keywords, a tensor
-            [B, ...] for both views or a dictionary by the name of the embeddings, and `Pairs` has those of a block's rows.
-        cosines_only: whether it needs the rows, or cosines in [-1, 1]: then `tempplug.ContrastiveLoss.from_scores` refuses it.
+        cosines_only: whether it needs the rows, or cosines in [-1, 1]; `tempplug.ContrastiveLoss.from_scores` then refuses it.
         blocks: names of the blocks of ``cross-view`` (``ab``, ``aa``, ``ba``, ``bb``) that the term is for; () for all.
     """
 
     kind: ClassVar[str] = "negative term"
-    formula: ClassVar[str] = ""
-    source: ClassVar[str] = ""
-    takes: ClassVar[frozenset[str]] = frozenset()
     cosines_only: bool = True
     blocks: tuple[str, ...] = ()
 
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.configure(**options)
-        written = getattr(self, "blocks", None)
-        self.blocks = read_blocks(self.where("blocks", written), written) if isinstance(written, str) else ()
+    def configure(self, **values: object) -> None:
+        """Checks the options, and reads ``blocks`` where it is one."""
+        super().configure(**values)
+        written = self.options.get("blocks")
+        self.blocks = () if written is None else read_blocks(self.where("blocks", written), written)
 
     def check_with(self, layout: PairLayout, objective: Objective) -> None:
         """Raises `ConfigError` if the term has no meaning with this layout or this objective."""
@@ -234,10 +235,6 @@ class NegativeTerm(Configured, nn.Module):
     def reads_rows(self) -> bool:
         """Whether `negative_lse` does anything."""
         return type(self).negative_lse is not NegativeTerm.negative_lse
-
-    def extra_repr(self) -> str:
-        """Shows the spec string in ``print(loss)``."""
-        return self.spec()
 
 
 def joined_spec(terms: Iterable[NegativeTerm]) -> str | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap, WeightMap, marks
-from tempplug.options import Choice, Number, Text
+from tempplug.negatives.base import Blocks, NegativeTerm, Pairs, Rows, TermMap, WeightMap, marks
+from tempplug.options import Choice, Number
 
 
+@dataclass(eq=False, repr=False)
 class FalseNegatives(NegativeTerm):
     """Leaves out the negatives whose similarity exceeds that of the anchor's positive by more than a margin.
 
@@ -34,18 +36,10 @@ class FalseNegatives(NegativeTerm):
     source: ClassVar[str] = "Zhang et al. 2025, Qwen3 Embedding, section 3; Moreira et al. 2024, NV-Retriever, section 4"
     cosines_only = False
 
-    margin: float
-    rule: str
-    weight: float
-
-    def __init__(
-        self,
-        margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.1,
-        rule: Annotated[str, Choice(("absolute", "relative"), help="s⁺ + m, or s⁺ + m·|s⁺|")] = "absolute",
-        weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0,
-        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab/aa; none: all")] = None,
-    ) -> None:
-        super().__init__(margin=margin, rule=rule, weight=weight, blocks=blocks)
+    margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.1
+    rule: Annotated[str, Choice(("absolute", "relative"), help="s⁺ + m, or s⁺ + m·|s⁺|")] = "absolute"
+    weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0
+    blocks: Blocks = None
 
     def threshold(self, positive_similarity: Tensor) -> Tensor:
         """Returns the similarity of each anchor above which a negative is taken for a false one, [N].

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from torch import Tensor
@@ -9,11 +10,12 @@ from torch import Tensor
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ShapeError
 from tempplug.inputs import check_finite
-from tempplug.negatives.base import Pairs, TermMap
+from tempplug.negatives.base import Blocks, Pairs, TermMap
 from tempplug.negatives.false_negatives import AboveThreshold, FalseNegatives
-from tempplug.options import Choice, Number, Text
+from tempplug.options import Choice, Number
 
 
+@dataclass(eq=False, repr=False)
 class Guide(FalseNegatives):
     """Leaves out the negatives that a guide model finds more similar than the positive, by more than a margin.
 
@@ -37,14 +39,10 @@ class Guide(FalseNegatives):
     source: ClassVar[str] = "Solatorio 2024, GISTEmbed: Guided In-sample Selection of Training Negatives, eq. 4"
     takes: ClassVar[frozenset[str]] = frozenset({"guide"})
 
-    def __init__(
-        self,
-        margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.0,
-        rule: Annotated[str, Choice(("absolute", "relative"), help="g⁺ + m, or g⁺ + m·|g⁺|")] = "absolute",
-        weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0,
-        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab/aa; none: all")] = None,
-    ) -> None:
-        super().__init__(margin=margin, rule=rule, weight=weight, blocks=blocks)
+    margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.0
+    rule: Annotated[str, Choice(("absolute", "relative"), help="g⁺ + m, or g⁺ + m·|g⁺|")] = "absolute"
+    weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0
+    blocks: Blocks = None
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that looks at the guide's similarity of each pair."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.negatives.base import Keys, NegativeTerm, Pairs, Rows, TermMap
-from tempplug.options import Choice, Number, Text
+from tempplug.negatives.base import Blocks, Keys, NegativeTerm, Pairs, Rows, TermMap
+from tempplug.options import Choice, Number
 
 
+@dataclass(eq=False, repr=False)
 class Hardness(NegativeTerm):
     """Adds α times its similarity, without gradient and not divided by a temperature, to the logit of a negative.
 
@@ -30,16 +32,9 @@ class Hardness(NegativeTerm):
     source: ClassVar[str] = "Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma"
     cosines_only = False
 
-    strength: float
-    of: str
-
-    def __init__(
-        self,
-        strength: Annotated[float, Number(at_least=0, at_most=100, search=(1, 10), help="α")] = 5.0,
-        of: Annotated[str, Choice(("all", "hard", "in-batch"), help="which negatives")] = "all",
-        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab; none: all")] = None,
-    ) -> None:
-        super().__init__(strength=strength, of=of, blocks=blocks)
+    strength: Annotated[float, Number(at_least=0, at_most=100, search=(1, 10), help="α")] = 5.0
+    of: Annotated[str, Choice(("all", "hard", "in-batch"), help="which negatives")] = "all"
+    blocks: Blocks = None
 
     def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of all pairs, or of some."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from tempplug.options import Number
 from tempplug.transforms import valueless
 
 
+@dataclass(eq=False, repr=False)
 class LogQ(NegativeTerm):
     """Subtracts ln q_j from the logit of a negative, q_j the probability that candidate j is in a batch.
 
@@ -41,17 +43,14 @@ class LogQ(NegativeTerm):
     takes: ClassVar[frozenset[str]] = frozenset({"candidate_log_q", "index"})
     cosines_only = False
 
-    size: int | None
-    counts: Tensor
+    size: Annotated[
+        int | None, Number(at_least=1, at_most=1e10, integer=True, optional=True, help="items to count; none: given")
+    ] = None
+    counts: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        size: Annotated[
-            int | None, Number(at_least=1, at_most=1e10, integer=True, optional=True, help="items to count; none: given")
-        ] = None,
-    ) -> None:
-        super().__init__(size=size)
-        self.takes = frozenset({"candidate_log_q" if size is None else "index"})  # type: ignore[misc]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.takes = frozenset({"candidate_log_q" if self.size is None else "index"})  # type: ignore[misc]
         if self.size is not None:
             self.register_buffer("counts", torch.zeros(self.size, dtype=torch.int64))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from tempplug.transforms import valueless
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class AMCLTop(Objective):
     """(1/κ)·Σ_k l(s_k) - l(s⁺) over the κ most similar negatives, l(s) = s/τ - β·Ω(τ) of the strategy ``amcl``.
 
@@ -38,15 +40,11 @@ class AMCLTop(Objective):
     formula: ClassVar[str] = "(1/κ)·Σ_k l(s_k) - l(s⁺), the κ most similar negatives, l = s/τ - β·Ω(τ)"
     source: ClassVar[str] = "Wang et al. 2024, Adaptive Multi-head Contrastive Learning, section 3"
 
-    top_k: int
-    beta: float
+    top_k: Annotated[int, Number(at_least=1, integer=True, help="κ, negatives of each anchor that count")]
+    beta: Annotated[float, Number(at_least=0, at_most=1e6, help="β, weight of the regulariser")]
 
-    def __init__(
-        self,
-        top_k: Annotated[int, Number(at_least=1, integer=True, help="κ, negatives of each anchor that count")],
-        beta: Annotated[float, Number(at_least=0, at_most=1e6, help="β, weight of the regulariser")],
-    ) -> None:
-        super().__init__(top_k=top_k, beta=beta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.top = self.top_k
         self._warned = False
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -19,6 +20,7 @@ def _minus_one(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.full((count,), -1, dtype=dtype, device=device)
 
 
+@dataclass(eq=False, repr=False)
 class InfoNCE(Objective):
     """-log P(positive), averaged over the positives of an anchor.
 
@@ -33,9 +35,6 @@ class InfoNCE(Objective):
     source: ClassVar[str] = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns logaddexp(positive_lse, negative_lse) - positive_logit, [N]."""

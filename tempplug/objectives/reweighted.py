@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -21,6 +22,7 @@ def ratio_to_scale(difference: Tensor) -> Tensor:
     return torch.where(difference < -30, 1 + difference.exp() / 2, ratio)
 
 
+@dataclass(eq=False, repr=False)
 class Reweighted(Objective):
     """V·InfoNCE with V = sg[1/W], W = 1 - P(positive).
 
@@ -33,9 +35,6 @@ class Reweighted(Objective):
     name: ClassVar[str] = "reweighted"
     formula: ClassVar[str] = "sg[1/W] · InfoNCE, W = 1 - P⁺"
     source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 11"
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns softplus(d)/sigmoid(d), [N], with the gradient of d."""

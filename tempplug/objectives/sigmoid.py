@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,6 +16,7 @@ from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class Sigmoid(Objective):
     """Σ⁺ softplus(-(l + b)) + Σ⁻ softplus(l + b) for each anchor, b learned.
 
@@ -45,21 +47,16 @@ class Sigmoid(Objective):
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
 
-    initial_bias: float | None
-    relative_bias: bool
-    learning_rate: float | None
+    initial_bias: Annotated[
+        float | None, Number(at_least=-1e9, at_most=1e9, optional=True, help="b at the start; none: -10, or 1 if relative")
+    ] = None
+    relative_bias: Annotated[bool, Flag(help="whether the scale multiplies b, too: t·(s - b)")] = False
+    learning_rate: Annotated[
+        float | None, Number(above=0, optional=True, help="of b in the optimizer; none: that of the model")
+    ] = 0.01
 
-    def __init__(
-        self,
-        initial_bias: Annotated[
-            float | None, Number(at_least=-1e9, at_most=1e9, optional=True, help="b at the start; none: -10, or 1 if relative")
-        ] = None,
-        relative_bias: Annotated[bool, Flag(help="whether the scale multiplies b, too: t·(s - b)")] = False,
-        learning_rate: Annotated[
-            float | None, Number(above=0, optional=True, help="of b in the optimizer; none: that of the model")
-        ] = 0.01,
-    ) -> None:
-        super().__init__(initial_bias=initial_bias, relative_bias=relative_bias, learning_rate=learning_rate)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         default = 1.0 if self.relative_bias else -10.0
         self.bias = nn.Parameter(torch.tensor([default if self.initial_bias is None else self.initial_bias]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -11,12 +12,11 @@ from torch import Tensor
 from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
-from tempplug.options import Number
+from tempplug.options import MOMENT, Number
 from tempplug.types import Auxiliary, Batch, RowStatistics
 
-_MOMENT = Number(at_least=0)
 
-
+@dataclass(eq=False, repr=False)
 class SogCLR(Objective):
     """τ·ln u_i, with u_i a moving average of g_i, the mean of exp((s_ij - s⁺_i)/τ) over the negatives of example i.
 
@@ -55,26 +55,17 @@ class SogCLR(Objective):
     several_positives: ClassVar[bool] = True
     takes: ClassVar[frozenset[str]] = frozenset({"index"})
 
-    size: int
-    gamma: float
-    eps: float
-    rho: float
-    decay: float
-    per_view: bool
-    relative: bool
-    log_averages: Tensor
+    size: Size
+    gamma: Annotated[float, Number(at_least=1e-6, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.9
+    eps: Annotated[float, Number(at_least=0, at_most=1, help="ε, added to averages")] = 0.0
+    rho: Annotated[float, Number(at_least=0, at_most=1e6, help="ρ, higher gives higher learned temperatures")] = 0.0
+    decay: Annotated[float, Number(at_least=0, at_most=1, help="share of the training in which γ falls from 1")] = 0.0
+    per_view: PerView = True
+    relative: Relative = True
+    log_averages: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        size: Size,
-        gamma: Annotated[float, Number(at_least=1e-6, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.9,
-        eps: Annotated[float, Number(at_least=0, at_most=1, help="ε, added to averages")] = 0.0,
-        rho: Annotated[float, Number(at_least=0, at_most=1e6, help="ρ, higher gives higher learned temperatures")] = 0.0,
-        decay: Annotated[float, Number(at_least=0, at_most=1, help="share of the training in which γ falls from 1")] = 0.0,
-        per_view: PerView = True,
-        relative: Relative = True,
-    ) -> None:
-        super().__init__(size=size, gamma=gamma, eps=eps, rho=rho, decay=decay, per_view=per_view, relative=relative)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.register_buffer("log_averages", torch.full((self.size * (1 + self.per_view),), EMPTY))
         self._log_eps = math.log(self.eps) if self.eps else EMPTY
         self.epoch: float | None = None
@@ -86,7 +77,7 @@ class SogCLR(Objective):
         Raises:
             ConfigError: it is negative or not finite.
         """
-        self.epochs = _MOMENT.check(f"epochs={epochs} of set_length", epochs)
+        self.epochs = MOMENT.check(f"epochs={epochs} of set_length", epochs)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Sets the epoch, at least 0; idempotent.
@@ -94,7 +85,7 @@ class SogCLR(Objective):
         Raises:
             ConfigError: it is negative or not finite.
         """
-        self.epoch = _MOMENT.check(f"epoch={epoch} of set_progress", epoch)
+        self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
 
     def current_gamma(self) -> float:
         """Returns γ at the current epoch.

@@ -1,12 +1,26 @@
-"""Declarations that plugins return: names and import paths, never classes, so that listing them imports nothing heavy."""
+"""What a plugin declares, and the hooks that return it.
+
+A declaration holds a name and an import path, never a class, so that listing it imports nothing heavy.
+"""
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+import pluggy
 
 from tempplug.errors import ConfigError
 
+if TYPE_CHECKING:
+    from tempplug.types import StepRecord
+
+PROJECT = "tempplug"
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)
 STATUSES = ("implemented", "measured", "reproduced")
 
 
@@ -31,6 +45,7 @@ class Info:
     """
 
     word: ClassVar[str] = "declaration"
+    plural: ClassVar[str] = ""
 
     name: str
     target: str
@@ -61,6 +76,7 @@ class StrategyInfo(Info):
     """A temperature strategy: the target is a `tempplug.Strategy` class."""
 
     word: ClassVar[str] = "strategy"
+    plural: ClassVar[str] = "strategies"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +84,7 @@ class ObjectiveInfo(Info):
     """A contrastive objective: the target is a `tempplug.Objective` class."""
 
     word: ClassVar[str] = "objective"
+    plural: ClassVar[str] = "objectives"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +92,7 @@ class NegativeInfo(Info):
     """A term on negatives: the target is a `tempplug.NegativeTerm` class."""
 
     word: ClassVar[str] = "negative term"
+    plural: ClassVar[str] = "negatives"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +100,7 @@ class AdapterInfo(Info):
     """An attachment to a framework: the target is its package or main class."""
 
     word: ClassVar[str] = "adapter"
+    plural: ClassVar[str] = "adapters"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +108,7 @@ class SuiteInfo(Info):
     """A benchmark suite: the target is a ``Suite`` object."""
 
     word: ClassVar[str] = "suite"
+    plural: ClassVar[str] = "suites"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,3 +116,66 @@ class CommandInfo(Info):
     """A sub-command of ``tempplug``: the target is ``main(arguments: list[str]) -> int``."""
 
     word: ClassVar[str] = "command"
+    plural: ClassVar[str] = "commands"
+
+
+InfoType = TypeVar("InfoType", bound=Info)
+
+
+def declared(kind: type[InfoType], module: str) -> list[InfoType]:
+    """Returns the declarations of a kind in the TOML file beside a plugin's module, such as those of ``[strategies.NAME]``.
+
+    Targets are written relative to the folder of the file, which is a package. ``requires`` is a list of import names or the
+    name of a list under ``[requires]``; where it is absent, the list named as the ``extra`` is taken.
+
+    Args:
+        kind: of the declarations.
+        module: the plugin's ``__file__``, its package a top-level one.
+    """
+    path = Path(module)
+    read = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
+    found = []
+    for name, entry in read[kind.plural].items():
+        requires = entry.pop("requires", entry.get("extra"))
+        names = requires if isinstance(requires, list) else read.get("requires", {}).get(requires, ())
+        target = f"{path.parent.name}.{entry.pop('target')}"
+        found.append(kind(name=name, target=target, requires=tuple(names), **entry))
+    return found
+
+
+@hookspec
+def tempplug_register_strategies() -> Iterable[StrategyInfo]:  # type: ignore[empty-body]
+    """Called once, the first time a name is not built in or everything is listed; the declarations join the registry."""
+
+
+@hookspec
+def tempplug_register_objectives() -> Iterable[ObjectiveInfo]:  # type: ignore[empty-body]
+    """Called like `tempplug_register_strategies`; the declarations join the registry of objectives."""
+
+
+@hookspec
+def tempplug_register_negatives() -> Iterable[NegativeInfo]:  # type: ignore[empty-body]
+    """Called like `tempplug_register_strategies`; the declarations join the registry of terms on negatives."""
+
+
+@hookspec
+def tempplug_register_adapters() -> Iterable[AdapterInfo]:  # type: ignore[empty-body]
+    """Called when adapters are listed or asked for."""
+
+
+@hookspec
+def tempplug_register_suites() -> Iterable[SuiteInfo]:  # type: ignore[empty-body]
+    """Called when benchmark suites are listed or one is run."""
+
+
+@hookspec
+def tempplug_register_commands() -> Iterable[CommandInfo]:  # type: ignore[empty-body]
+    """Called when the ``tempplug`` command parses its arguments; the declarations become sub-commands."""
+
+
+@hookspec
+def tempplug_log(record: StepRecord) -> None:
+    """Called by the adapters whenever they log, with the record of the last loss; the return value is ignored.
+
+    A plugin that raises here is named in a warning and gets no further records; training goes on.
+    """

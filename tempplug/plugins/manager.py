@@ -10,12 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
+import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any
 
 import pluggy
 
@@ -30,22 +32,14 @@ from tempplug.errors import (
     nearest,
     quoted,
 )
-from tempplug.plugins import hookspecs
-from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.plugins import info as declarations
+from tempplug.plugins.info import PROJECT, CommandInfo, Info, InfoType
 
-BUILT_IN = ("tempplug.strategies.plugin", "tempplug.objectives.plugin", "tempplug.negatives.plugin")
+BUILT_IN = ("tempplug.plugin",)
 # What the ``tempplug`` command does itself: a plugin's command cannot begin with these words.
 OWN_COMMANDS = ("list", "show", "plugins")
 DISABLE = "TEMPPLUG_DISABLE_PLUGINS"
-HOOKS: dict[type[Info], str] = {
-    StrategyInfo: "tempplug_register_strategies",
-    ObjectiveInfo: "tempplug_register_objectives",
-    NegativeInfo: "tempplug_register_negatives",
-    AdapterInfo: "tempplug_register_adapters",
-    SuiteInfo: "tempplug_register_suites",
-    CommandInfo: "tempplug_register_commands",
-}
-InfoType = TypeVar("InfoType", bound=Info)
+KINDS: dict[str, type[Info]] = {kind.plural: kind for kind in Info.__subclasses__()}
 
 
 @dataclass(frozen=True)
@@ -73,12 +67,12 @@ class Registry:
     """Names to declarations to objects, from the built-ins and from every installed plugin."""
 
     def __init__(self) -> None:
-        self._plugins = pluggy.PluginManager(hookspecs.PROJECT)
-        self._plugins.add_hookspecs(hookspecs)
+        self._plugins = pluggy.PluginManager(PROJECT)
+        self._plugins.add_hookspecs(declarations)
         self._entry_points_loaded = False
         self._entry_points: dict[str, EntryPoint] = {}
         self._disabled: set[str] = set()
-        self._declared: dict[type[Info], dict[str, list[tuple[str, Any]]]] = {kind: {} for kind in HOOKS}
+        self._declared: dict[type[Info], dict[str, list[tuple[str, Any]]]] = {kind: {} for kind in KINDS.values()}
         self._asked: set[tuple[str, str]] = set()
         self._faults: list[str] = []
         self._warned = 0
@@ -199,7 +193,7 @@ class Registry:
     def plugins(self) -> list[Plugin]:
         """Returns all plugins: what is built in, entry points (the disabled and broken ones too), then those added by hand."""
         self._load_entry_points()
-        found = {kind: self._collect(kind) for kind in HOOKS}
+        found = {kind: self._collect(kind) for kind in KINDS.values()}
         self._warn()
         loggers = {each.plugin_name for each in self._plugins.hook.tempplug_log.get_hookimpls()}
         registered = [name for name, plugin in self._plugins.list_name_plugin() if plugin is not None]
@@ -221,7 +215,7 @@ class Registry:
 
     def _distribution(self, name: str) -> str:
         if name in BUILT_IN:
-            return f"{hookspecs.PROJECT} {__version__}"
+            return f"{PROJECT} {__version__}"
         dist = self._entry_points[name].dist if name in self._entry_points else None
         return f"{dist.name} {dist.version}" if dist else ""
 
@@ -231,7 +225,7 @@ class Registry:
 
     def _collect(self, kind: type[InfoType]) -> dict[str, list[tuple[str, InfoType]]]:
         """Returns the declarations by name, after asking the plugins that were not asked before."""
-        hook, found = HOOKS[kind], self._declared[kind]
+        hook, found = f"tempplug_register_{kind.plural}", self._declared[kind]
         for implementation in getattr(self._plugins.hook, hook).get_hookimpls():
             plugin = implementation.plugin_name
             if (plugin, hook) in self._asked:
@@ -263,7 +257,7 @@ class Registry:
             return
         self._entry_points_loaded = True
         disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",")}
-        for entry_point in entry_points(group=hookspecs.PROJECT):
+        for entry_point in entry_points(group=PROJECT):
             name = self._name(entry_point)
             self._entry_points[name] = entry_point
             if name in disabled:
@@ -340,3 +334,18 @@ def registry() -> Registry:
     if _registry is None:
         _registry = Registry()
     return _registry
+
+
+def make_listing(package: str, kind: type[Info]) -> None:
+    """Makes a package callable, so that ``tempplug.strategies`` is both a package and the function that lists strategies.
+
+    Args:
+        package: its import name.
+        kind: of the declarations that a call returns, built in or from plugins.
+    """
+
+    class Listing(types.ModuleType):
+        def __call__(self) -> list[Any]:
+            return registry().all(kind)
+
+    sys.modules[package].__class__ = Listing

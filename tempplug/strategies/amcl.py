@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from tempplug.types import Batch
 SMALL_FLOOR = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class AMCL(Strategy):
     """Divides s_ij by τ_ij = ι/(1 + exp⟨φ(z_i), φ(z_j)⟩) + η, and subtracts β·Ω(τ_ij), Ω(τ) = (D/2)·ln τ + 1/τ.
 
@@ -50,19 +52,13 @@ class AMCL(Strategy):
     source: ClassVar[str] = "Wang et al. 2024, Adaptive Multi-head Contrastive Learning, eqs. 5-7"
     remedy: ClassVar[str] = "choose a smaller beta, another floor or span, or a projection head that ends in a normalisation"
 
-    dimension: int
-    span: float
-    floor: float
-    beta: float
+    dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")]
+    span: Annotated[float, Temperature(search=(0.1, 5), help="ι, temperatures lie between η and η + ι")] = 2.0
+    floor: Annotated[float, Temperature(search=(0.01, 1), help="η, below every temperature")] = 0.05
+    beta: Annotated[float, Number(at_least=0, at_most=1e6, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0
 
-    def __init__(
-        self,
-        dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
-        span: Annotated[float, Temperature(search=(0.1, 5), help="ι, temperatures lie between η and η + ι")] = 2.0,
-        floor: Annotated[float, Temperature(search=(0.01, 1), help="η, below every temperature")] = 0.05,
-        beta: Annotated[float, Number(at_least=0, at_most=1e6, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0,
-    ) -> None:
-        super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.floor < SMALL_FLOOR:
             warnings.warn(
                 f"{self.where('floor', self.floor)} is below {SMALL_FLOOR:g}: temperatures of dissimilar negatives can run "

@@ -8,44 +8,31 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TensorError
-from tempplug.options import Configured
+from tempplug.part import Part
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import Batch, RowStatistics
 
 
-class Strategy(Configured, nn.Module):
+class Strategy(Part):
     """Chooses the map from similarity to logit for each batch.
 
-    A subclass sets ``name``, ``formula`` and ``source``, annotates the options of its ``__init__`` (`tempplug.options`)
-    and implements `prepare`. Everything learned or counted belongs in parameters or buffers, so that it is saved.
-
-    A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit; the record shows it.
+    A subclass declares its options as a `tempplug.part.Part` does, and implements `prepare`. Of the arguments of a call it may
+    take ``labels``, ``index`` and ``uncertainty``. A strategy whose temperature has a floor counts in a buffer ``floor_hits``
+    how often it was hit; the record shows it.
 
     Attributes:
-        takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `prepare` or `observe` reads; a call
-            that gives one which neither strategy nor layout reads is refused.
-        cosines_only: whether it needs the rows, or cosines in [-1, 1]: then `tempplug.ContrastiveLoss.from_scores` refuses it.
-            False says that logits rise with whatever number stands for a similarity.
+        cosines_only: whether it needs the rows, or cosines in [-1, 1]; `tempplug.ContrastiveLoss.from_scores` then refuses it.
+            False means that logits rise with any number in place of a similarity.
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
         remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
-        warned_of_bounds: whether that warning was given; once is enough.
-        learning_rate: at which an optimizer is to move what this strategy learns; None: that of the model. Whoever makes the
-            optimizer asks for it; the flag ``--temperature-learning-rate`` sets it.
+        warned_of_bounds: whether that warning was given.
     """
 
     kind: ClassVar[str] = "strategy"
-    formula: ClassVar[str] = ""
-    source: ClassVar[str] = ""
-    takes: ClassVar[frozenset[str]] = frozenset()
     cosines_only: bool = True
     needs_negative_similarity: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose other bounds"
     warned_of_bounds: bool = False
-    learning_rate: float | None = None
-
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.configure(**options)
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the logit map of this batch; called once per batch and direction, does O(N) work.
@@ -66,31 +53,12 @@ class Strategy(Configured, nn.Module):
         """Whether `observe` does anything."""
         return type(self).observe is not Strategy.observe or "observe" in self.__dict__
 
-    def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Tells how far training is; strategies that do not depend on it ignore it.
-
-        Args:
-            epoch: epochs done, fractions allowed, at least 0.
-            step: optimizer steps done, at least 0.
-        """
-
-    def set_length(self, epochs: float) -> None:
-        """Tells how long the training will be; strategies whose options do not depend on it ignore it.
-
-        Args:
-            epochs: of the whole training, fractions allowed, at least 0.
-        """
-
     def bounds(self) -> dict[str, float]:
         """Returns the temperatures that this strategy never passes, by the options that set them; none unless overridden.
 
         A temperature that lies on one no longer adapts: the record shows how many do, and warns where nearly all do.
         """
         return {}
-
-    def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""
-        return {name for name, _ in self.named_parameters()}
 
     def missing(self, field: str, argument: str) -> ConfigError:
         """Returns the error for an input that the call did not give."""
@@ -122,7 +90,3 @@ class Strategy(Configured, nn.Module):
         if rows.device != layer.weight.device:
             raise self.elsewhere(name, layer.weight, rows.device)
         return layer.weight.to(rows.dtype), layer.bias.to(rows.dtype)
-
-    def extra_repr(self) -> str:
-        """Shows the spec string in ``print(loss)``."""
-        return self.spec()

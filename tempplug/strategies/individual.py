@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -17,6 +18,7 @@ from tempplug.types import Batch, RowStatistics
 GRADIENT_LIMIT = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class Individual(Strategy):
     """Divides row i by the temperature of example i, which follows how hard the negatives of this example are.
 
@@ -58,45 +60,22 @@ class Individual(Strategy):
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho"
     needs_negative_similarity: ClassVar[bool] = True
 
-    size: int
-    temperature_init: float
-    temperature_min: float
-    temperature_max: float
-    rho: float
-    gamma: float
-    momentum: float
-    learning_rate: float
-    per_view: bool
-    relative: bool
-    temperatures: Tensor
-    log_means: Tensor
-    velocities: Tensor
+    size: Size
+    temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.1
+    temperature_min: Annotated[float, Temperature(search=(0.01, 0.1), help="lower bound of τ")] = 0.05
+    temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="upper bound of τ")] = 1.0
+    rho: Annotated[float, Number(at_least=0, search=(0.05, 1), help="ρ, higher gives higher temperatures")] = 0.3
+    gamma: Annotated[float, Number(above=0, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.8
+    momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9
+    learning_rate: Annotated[float, Number(above=0, search=(1e-3, 0.1), help="of the temperatures")] = 0.01
+    per_view: PerView = False
+    relative: Relative = False
+    temperatures: Tensor = field(init=False)
+    log_means: Tensor = field(init=False)
+    velocities: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        size: Size,
-        temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.1,
-        temperature_min: Annotated[float, Temperature(search=(0.01, 0.1), help="lower bound of τ")] = 0.05,
-        temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="upper bound of τ")] = 1.0,
-        rho: Annotated[float, Number(at_least=0, search=(0.05, 1), help="ρ, higher gives higher temperatures")] = 0.3,
-        gamma: Annotated[float, Number(above=0, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.8,
-        momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9,
-        learning_rate: Annotated[float, Number(above=0, search=(1e-3, 0.1), help="of the temperatures")] = 0.01,
-        per_view: PerView = False,
-        relative: Relative = False,
-    ) -> None:
-        super().__init__(
-            size=size,
-            temperature_init=temperature_init,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            rho=rho,
-            gamma=gamma,
-            momentum=momentum,
-            learning_rate=learning_rate,
-            per_view=per_view,
-            relative=relative,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.temperature_min <= self.temperature_init <= self.temperature_max:
             raise ConfigError(
                 f"{self.where('temperature_init', self.temperature_init)} must lie between temperature_min="

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from tempplug.transforms import transformed
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class Learnable(Strategy):
     """Multiplies every similarity by exp(t), with t a parameter.
 
@@ -51,22 +53,17 @@ class Learnable(Strategy):
     cosines_only = False
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
-    initial_temperature: float
-    max_scale: float | None
-    learning_rate: float | None
+    initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07
+    max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="upper bound of 1/τ; none: no bound")] = (
+        100.0
+    )
+    learning_rate: Annotated[
+        float | None,
+        Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
+    ] = 0.01
 
-    def __init__(
-        self,
-        initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
-        max_scale: Annotated[
-            float | None, Temperature(optional=True, search=None, help="upper bound of 1/τ; none: no bound")
-        ] = 100.0,
-        learning_rate: Annotated[
-            float | None,
-            Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
-        ] = 0.01,
-    ) -> None:
-        super().__init__(initial_temperature=initial_temperature, max_scale=max_scale, learning_rate=learning_rate)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_scale is not None and 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
             raise ConfigError(
                 f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "

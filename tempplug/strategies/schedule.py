@@ -1,17 +1,29 @@
-"""Temperature Schedules: the temperature oscillates over the epochs."""
+"""Temperature Schedules: the temperature oscillates over the epochs; and the base of strategies that do."""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.options import Choice, Number, Temperature
+from tempplug.options import MOMENT, Choice, Number, Temperature
+from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
-from tempplug.strategies.periodic import LONGEST, Period, Periodic
 from tempplug.types import Batch
 
+PERIODS = 5
+"""Periods of a training of known length: 2,000 epochs have periods of 400 (Kukleva et al. 2023, section 4)."""
+LONGEST = 400.0
+"""Epochs of a period of a training whose length is not given."""
+Period = Annotated[
+    float | None,
+    Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, or 400 if its length is unknown"),
+]
 FEWEST_EPOCHS = 20
 """Of a period that is sampled once an epoch."""
 FEWEST_TEMPERATURES = 4
@@ -22,6 +34,82 @@ ENOUGH_STEPS = 12
 """Of a period: every shape then takes `FEWEST_TEMPERATURES`, and leaves out less than `MISSED`."""
 
 
+class Periodic(Strategy):
+    """A strategy with a number that depends on the epoch given to `set_progress`; the epoch is saved with the state.
+
+    A subclass is a dataclass with the option ``period``, and implements `_value`.
+    """
+
+    period: float | None
+    epoch: float | None = None
+    _now: Tensor | None = None  # the number as a tensor, so that a graph follows it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._follows_length = self.period is None
+
+    def set_length(self, epochs: float) -> None:
+        """Makes the period a fifth of the training where none was given; 0 epochs change nothing.
+
+        Args:
+            epochs: of the whole training, at least 0; fractions allowed.
+
+        Raises:
+            ConfigError: it is negative or not finite.
+        """
+        if MOMENT.check(f"epochs={epochs} of set_length", epochs) and self._follows_length:
+            self.configure(**{**self.options, "period": float(f"{epochs / PERIODS:.6g}")})
+            self._follow()
+
+    def set_progress(self, epoch: float, step: int | None = None) -> None:
+        """Sets the epoch; idempotent.
+
+        Args:
+            epoch: epochs done, at least 0; fractions allowed.
+            step: not used.
+
+        Raises:
+            ConfigError: the epoch is negative or not finite.
+        """
+        self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
+        self._follow()
+
+    def now(self) -> Tensor:
+        """Returns the number at the current epoch, [] in float64.
+
+        Raises:
+            ConfigError: `set_progress` was never called.
+        """
+        if self._now is None:
+            raise self._untold()
+        return self._now
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Returns the epoch, as part of ``state_dict``."""
+        return {"epoch": self.epoch}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores the epoch."""
+        self.epoch = state["epoch"]
+        self._follow()
+
+    def _value(self, epoch: float) -> float:
+        raise NotImplementedError
+
+    def _untold(self) -> ConfigError:
+        return ConfigError(
+            f"strategy '{self.name}' was never told its progress: call set_progress(epoch=...) on the loss before every epoch "
+            "or step (our adapters do)."
+        )
+
+    def _follow(self) -> None:
+        self._now = None
+        if self.epoch is not None:
+            with torch.inference_mode(False):
+                self._now = torch.tensor(self._value(self.epoch), dtype=torch.float64, device="cpu")
+
+
+@dataclass(eq=False, repr=False)
 class Schedule(Periodic):
     """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
 
@@ -62,31 +150,17 @@ class Schedule(Periodic):
     )
     cosines_only = False
 
-    shape: str
-    temperature_min: float
-    temperature_max: float
-    seed: int
-    granularity: str
+    shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine"
+    temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="lowest τ")] = 0.1
+    temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="highest τ, at least temperature_min")] = 1.0
+    period: Period = None
+    seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0
+    granularity: Annotated[
+        str, Choice(("step", "epoch"), search=False, help="when τ moves; epoch: once an epoch, where a period has 20")
+    ] = "step"
 
-    def __init__(
-        self,
-        shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
-        temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="highest τ, at least temperature_min")] = 1.0,
-        period: Period = None,
-        seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
-        granularity: Annotated[
-            str, Choice(("step", "epoch"), search=False, help="when τ moves; epoch: once an epoch, where a period has 20")
-        ] = "step",
-    ) -> None:
-        super().__init__(
-            shape=shape,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            period=period,
-            seed=seed,
-            granularity=granularity,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.temperature_max < self.temperature_min:
             raise ConfigError(
                 f"{self.where('temperature_max', self.temperature_max)} must be at least "

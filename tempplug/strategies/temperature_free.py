@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from tempplug.options import Number
@@ -10,6 +11,7 @@ from tempplug.strategies.maps import LogitMap, LogOddsMap
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class TemperatureFree(Strategy):
     """Maps each similarity to ln((1+s)/(1-s)) = 2·atanh(s), clamped at 1 - eps.
 
@@ -30,15 +32,7 @@ class TemperatureFree(Strategy):
     formula: ClassVar[str] = "l = ln((1 + s)/(1 - s)) = 2·atanh(s), s clamped to [-(1 - eps), 1 - eps]"
     source: ClassVar[str] = "Temperature-Free Loss Function for Contrastive Learning, eqs. 11-12"
 
-    eps: float
-
-    def __init__(
-        self,
-        eps: Annotated[
-            float, Number(at_least=1.2e-7, below=1, search=(1e-6, 0.01), help="distance of the clamp from ±1")
-        ] = 1e-4,
-    ) -> None:
-        super().__init__(eps=eps)
+    eps: Annotated[float, Number(at_least=1.2e-7, below=1, search=(1e-6, 0.01), help="distance of the clamp from ±1")] = 1e-4
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns 2·atanh(s) for every pair."""

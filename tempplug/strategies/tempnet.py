@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, cast
 
 import torch
@@ -21,6 +22,7 @@ SHARPNESS = 0.01
 """κ before the first step."""
 
 
+@dataclass(eq=False, repr=False)
 class TempNet(Strategy):
     """Divides row i by τ_i, the output of a network for its embedding; no gradient flows to the embedding this way.
 
@@ -50,27 +52,14 @@ class TempNet(Strategy):
     source: ClassVar[str] = "Qiu et al. 2024, To Cool or not to Cool? Temperature Network Meets Large Foundation Models via DRO"
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho of objective sogclr"
 
-    dimension: int
-    temperature_min: float
-    temperature_max: float
-    prototypes: int
-    per_view: bool
+    dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")]
+    temperature_min: Annotated[float, Temperature(search=(0.001, 0.03), help="lower bound of τ")] = 0.01
+    temperature_max: Annotated[float, Temperature(search=(0.03, 1), help="upper bound of τ")] = 0.05
+    prototypes: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="M")] = 256
+    per_view: PerView = False
 
-    def __init__(
-        self,
-        dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
-        temperature_min: Annotated[float, Temperature(search=(0.001, 0.03), help="lower bound of τ")] = 0.01,
-        temperature_max: Annotated[float, Temperature(search=(0.03, 1), help="upper bound of τ")] = 0.05,
-        prototypes: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="M")] = 256,
-        per_view: PerView = False,
-    ) -> None:
-        super().__init__(
-            dimension=dimension,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            prototypes=prototypes,
-            per_view=per_view,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.temperature_max < self.temperature_min:
             raise ConfigError(
                 f"{self.where('temperature_max', self.temperature_max)} must be at least "
