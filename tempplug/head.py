@@ -163,7 +163,7 @@ class Head:
             similarity = roles.positive_similarity(*bare)
         own, counts = similarity, None
         if roles.positives is None:
-            counts = roles.positive_count()
+            counts = roles.positive_count
             own = own if roles.fewest_positives else own[counts > 0]
         # Two-view blocks hold each rank's rows twice, labelled blocks a different number on each rank.
         positives = own if rows.world == 1 else distributed.gather(own, distributed.share_rows(own.shape[0], own.device, True))

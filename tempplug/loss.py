@@ -109,7 +109,7 @@ class ContrastiveLoss(nn.Module):
             raise ConfigError(f"gather={gather!r} must be True or False.")
         for term in self.terms:
             term.check_with(self.layout, self.objective)
-        if gather and self.layout.refuse_gather():
+        if gather and not self.layout.gathers:
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
         self.group = None if group is None else Processes(group, gather)

@@ -5,15 +5,29 @@ Layouts write these records, engines read them. Nothing here knows a logit.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from tempplug.once import once
 from tempplug.transforms import shared
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):
+    """`functools.cached_property` without its lock, which no graph of `torch.compile` can hold before Python 3.12."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function, self._name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, instance: object, owner: type) -> T:
+        """Returns the value; Python finds it without this method where it is kept already."""
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,25 +164,18 @@ class PairRoles:
             sums = torch.cat([part.to(candidates.dtype) @ candidates for part in parts])
         else:
             sums = self.sums_of_class(anchors, candidates)
-        counts = self.positive_count()
+        counts = self.positive_count
         total: Tensor = torch.linalg.vecdot(anchors, sums)
         return total / (counts if self.fewest_positives else counts.clamp(min=1))
 
     def mean_over_positives(self, scores: Tensor) -> Tensor:
         """Returns each anchor's mean score over its positives, [N] (0 where it has none), of scores [N, M]."""
         positive = self.positive(*self.tile(slice(None), slice(None)))
-        return torch.where(positive, scores, 0.0).sum(1) / self.positive_count().clamp(min=1)
-
-    def positive_count(self) -> Tensor:
-        """Returns the number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
-        return self._positive_count
-
-    def negative_count(self) -> Tensor:
-        """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
-        return self._negative_count
+        return torch.where(positive, scores, 0.0).sum(1) / self.positive_count.clamp(min=1)
 
     @once
-    def _positive_count(self) -> Tensor:
+    def positive_count(self) -> Tensor:
+        """The number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.positives is not None:
             return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
         if self.positive_mask is not None:
@@ -176,7 +183,8 @@ class PairRoles:
         return self._class_sizes - self._own
 
     @once
-    def _negative_count(self) -> Tensor:
+    def negative_count(self) -> Tensor:
+        """The number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.negative_mask is not None:
             return _row_sums(self.negative_mask)
         end = self.candidates if self.extra_start is None else self.extra_start
@@ -208,12 +216,9 @@ class PairRoles:
                 count -= start <= row < stop and self.negatives_start <= row + shift
         return count
 
-    def classes(self) -> tuple[Tensor, Tensor]:
-        """Returns the classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
-        return self._classes
-
     @once
-    def _classes(self) -> tuple[Tensor, Tensor]:
+    def classes(self) -> tuple[Tensor, Tensor]:
+        """The classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
         if self.anchor_labels is None or self.candidate_labels is None:
             raise RuntimeError("these roles hold no labels.")
         alike = self.candidate_labels is self.anchor_labels
@@ -227,7 +232,7 @@ class PairRoles:
 
     def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels decide which they are."""
-        own, others = self._classes
+        own, others = self.classes
         sums = torch.zeros_like(candidates).index_add_(0, others, candidates[: len(others)]).index_select(0, own)
         return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
 
@@ -238,7 +243,7 @@ class PairRoles:
             anchors: [N, D].
             candidates: M.
         """
-        own, others = self._classes
+        own, others = self.classes
         sums = anchors.new_zeros(candidates, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
         for start, stop, shift in () if self.ignored is None else self.ignored.runs:
             sums[start + shift : stop + shift].sub_(anchors[start:stop])
@@ -253,7 +258,7 @@ class PairRoles:
             return None
         if self.device.type == "cpu" and not by_position and self._fewest_negatives > 0:
             return None
-        return self.negative_count() == 0
+        return self.negative_count == 0
 
     @once
     def fewest_positives(self) -> int:
@@ -262,20 +267,20 @@ class PairRoles:
             return 1
         if self.device.type != "cpu":
             return 0
-        counts = self._class_sizes if self.positive_mask is None else self.positive_count()
+        counts = self._class_sizes if self.positive_mask is None else self.positive_count
         return int(counts.min()) - (self._own if self.positive_mask is None else 0)
 
     @once
     def _fewest_negatives(self) -> int:
         """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
         if self.anchor_labels is None or self.extra_start is not None:
-            return int(self.negative_count().min())
+            return int(self.negative_count.min())
         return self.candidates - self.negatives_start - int(self._class_sizes.max())
 
     @once
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
-        anchors, candidates = self._classes
+        anchors, candidates = self.classes
         return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
 
     @property
@@ -334,9 +339,9 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
         negative_mask=negative,
     )
     own = _diagonal(positive)
-    if own is None or int(roles.positive_count().sum()) != roles.anchors:
+    if own is None or int(roles.positive_count.sum()) != roles.anchors:
         return roles
-    left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count().sum())
+    left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count.sum())
     ignored = _diagonal(positive, negative) if left_out == roles.anchors else None
     if left_out and ignored is None:
         return roles

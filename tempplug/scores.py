@@ -85,7 +85,7 @@ def refuse_cosines_only(loss_fn: ContrastiveLoss) -> None:
         raise ConfigError("gather=True has no meaning for from_scores: other processes have no scores of this one's rows.")
     if loss_fn.engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{loss_fn.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
-    if layout.refuse_scores():
+    if not layout.takes_scores:
         raise ConfigError(
             f"layout '{layout.spec()}' needs similarities that scores of rows with columns do not hold: from_scores takes "
             "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'."

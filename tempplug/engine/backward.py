@@ -119,7 +119,7 @@ class Backward:
         self.positives = self.of_logit = self.of_each = None
         if work.positive is not None:
             self.positives = Share(work.positive, of_positive, scale, logarithm, paired)
-            counts = roles.positive_count() if paired else roles.positive_count().clamp(min=1)
+            counts = roles.positive_count if paired else roles.positive_count.clamp(min=1)
             self.of_logit = None if of_logit is None else of_logit / counts
             self.of_each = None if self.of_similarity is None else self.of_similarity / counts
         # Labels tell sums of positives without a product of the tile, in which a large summand would cost small ones digits.

@@ -69,7 +69,7 @@ def dense_statistics(
     if wanted.top:
         order = similarity.detach().masked_fill(left_out, -torch.inf).topk(min(wanted.top, similarity.shape[1]), 1).indices
         top_logits = of_negatives.gather(1, order)
-    negative_count = roles.negative_count()
+    negative_count = roles.negative_count
 
     if roles.positives is not None:
         if roles.negatives_start:
@@ -87,14 +87,14 @@ def dense_statistics(
             positive_similarity=positive_similarity,
             positive_lse=positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map))),
             negative_lse=negative,
-            positive_count=roles.positive_count(),
+            positive_count=roles.positive_count,
             negative_count=negative_count,
             negative_similarity=mean_negative,
             top_logits=top_logits,
         )
 
     positive = roles.positive(*indices)
-    count = roles.positive_count()
+    count = roles.positive_count
     divisor = count.clamp(min=1)
     # A row without positives takes its log-sum-exp over everything: finite, and dropped when the rows are averaged.
     counted = positive | (count == 0)[:, None]

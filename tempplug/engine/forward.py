@@ -369,7 +369,7 @@ class Pass:
     def _found(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
         logarithm = self.wanted.pair_function is None
-        logit = None if self.logit is None else self.logit / self.roles.positive_count().clamp(min=1)
+        logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
         negative = self.negative.logarithm() if logarithm else self.negative.sums.clone()
         positive = columns = None
         if self.positive is not None:

@@ -57,15 +57,15 @@ def tiled_statistics(
             rows = torch.arange(roles.anchors, device=roles.device)
             bound = logit_map.at(rows, rows if roles.positives is None else roles.positives.columns(rows), paired=True)
         logit = bound.logit(similarity)
-    counts = roles.positive_count()
+    counts = roles.positive_count
     if positive is None:
         positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
     elif pair is None and roles.fewest_positives < 2:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
         positive = torch.where(counts <= 1, logit, positive)
-    found = [RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count(), work.mean, top)]
+    found = [RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count, work.mean, top)]
     if columns is not None:
-        found.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count()))
+        found.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count))
     return found
 
 

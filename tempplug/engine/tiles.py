@@ -144,11 +144,11 @@ class Marks:
         if roles.positive_mask is not None and roles.negative_mask is not None:
             # Bytes become floating-point numbers several times faster than booleans.
             self._masks = roles.positive_mask.view(torch.uint8), roles.negative_mask.view(torch.uint8)
-            counts = roles.positive_count() + roles.negative_count()
+            counts = roles.positive_count + roles.negative_count
             self._complete = counts.is_cpu and int(counts.min()) == roles.candidates
         elif roles.anchor_labels is not None:
             # Numbers from 0, so that they are exact in any floating-point type up to 16 million rows.
-            anchors, candidates = (each.to(dtype) for each in roles.classes())
+            anchors, candidates = (each.to(dtype) for each in roles.classes)
             self._classes = anchors, candidates
 
     def positive(self, tile: Tile, like: Tensor) -> Tensor | None:

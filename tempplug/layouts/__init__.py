@@ -9,11 +9,7 @@ from __future__ import annotations
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
 from tempplug.layouts.base import Direction, PairLayout, Part, Views
-from tempplug.layouts.cross_view import CrossView
-from tempplug.layouts.labels import Labels
-from tempplug.layouts.masks import Masks
-from tempplug.layouts.queue import Queue
-from tempplug.layouts.two_view import TwoView
+from tempplug.layouts.built_in import CrossView, Labels, Masks, Queue, TwoView
 from tempplug.options import options_of
 from tempplug.types import LayoutName
 

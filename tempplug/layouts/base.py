@@ -154,6 +154,8 @@ class PairLayout(Configured, ABC):
         one_view: whether a call without view_b makes sense.
         joins_views: whether the anchors are the rows of both views, one behind the other.
         by_position: whether sizes alone decide all roles, so that a graph can hold them.
+        gathers: whether the layout has a meaning across processes.
+        takes_scores: whether similarities of view_a's rows with candidates are all that it needs.
         blocks: names of the blocks, where there are several kinds.
         joint: whether all blocks of a call belong to the softmax of one row.
     """
@@ -164,6 +166,8 @@ class PairLayout(Configured, ABC):
     one_view: ClassVar[bool] = False
     joins_views: ClassVar[bool] = False
     by_position: ClassVar[bool] = False
+    gathers: ClassVar[bool] = True
+    takes_scores: bool = False
     blocks: tuple[str, ...] = ()
     joint: bool = False
 
@@ -242,14 +246,6 @@ class PairLayout(Configured, ABC):
                 f"uncertainty must be a pair (of view_a, of view_b) where layout '{self.name}' has anchors of both."
             )
         return views.uncertainty
-
-    def refuse_gather(self) -> bool:
-        """Returns whether the layout has no meaning across processes."""
-        return False
-
-    def refuse_scores(self) -> bool:
-        """Returns whether the layout needs other similarities than those of view_a's rows with candidates."""
-        return True
 
 
 def hard_count(views: Views) -> int:

@@ -116,6 +116,6 @@ def _assemble(block: Block, logit_map: LogitMap, positive: Tensor, negative_lse:
         positive_similarity=positive,
         positive_lse=positive_logit,
         negative_lse=negative_lse,
-        positive_count=roles.positive_count(),
-        negative_count=roles.negative_count(),
+        positive_count=roles.positive_count,
+        negative_count=roles.negative_count,
     )
