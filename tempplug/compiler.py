@@ -41,14 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def takes_in(
     loss_fn: ContrastiveLoss, view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None, given: dict[str, Any]
 ) -> bool:
-    """Returns whether a graph takes in a call of the loss: its roles follow from sizes, and its block is small or dense.
-
-    Args:
-        loss_fn: the loss.
-        view_a: [B, D], or a list of such, one a head.
-        view_b: likewise, or None.
-        given: the other arguments of the call.
-    """
+    """Returns whether a graph holds a call of the loss: its roles follow from sizes, and its block is small or dense."""
     layout = loss_fn.layout
     learns = loss_fn.strategy.observes or loss_fn.objective.observes or any(term.observes for term in loss_fn.terms)
     observes = loss_fn.training and learns
@@ -62,11 +55,7 @@ def takes_in(
 
 
 def left_out(reason: str) -> Callable[[F], F]:
-    """Returns a decorator that makes a function one which no graph takes in, and under which nothing is compiled.
-
-    Args:
-        reason: what ``fullgraph=True`` says where it meets the function.
-    """
+    """Returns a decorator for functions that stay outside of graphs, uncompiled; ``fullgraph=True`` reports the reason."""
 
     def decorate(function: F) -> F:
         if not _lean:

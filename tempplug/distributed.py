@@ -85,15 +85,13 @@ def _group() -> Any:
 
 @dataclass(slots=True)
 class Rows:
-    """How the rows of a global batch lie on the ranks.
+    """How the rows of a global batch are distributed over the ranks.
 
     Attributes:
         sizes: rows of each rank.
-        rank: this process, counted within the group.
-        group: of the ranks; None means the default group.
+        rank: of this process within the group; None as ``group`` means the default one.
         offset: global position of this rank's first row.
         total: rows of all ranks together.
-        world: number of ranks.
     """
 
     sizes: tuple[int, ...]
@@ -131,8 +129,8 @@ def share_rows(local: int, device: torch.device, gather: bool, mark: int = 0) ->
     Args:
         local: rows of this process.
         device: a device that the process group can communicate from.
-        gather: whether the caller wants global columns.
-        mark: `mark_of` the rows if they are to differ from those of other processes; 0 if they need not.
+        gather: whether global columns are wanted.
+        mark: `mark_of` the rows if they must differ from those of other processes, else 0.
 
     Raises:
         ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows.
@@ -160,12 +158,7 @@ def share_rows(local: int, device: torch.device, gather: bool, mark: int = 0) ->
 
 @contextmanager
 def refused_together(device: torch.device, gather: bool) -> Iterator[None]:
-    """Where inputs are checked: an error of this process also ends the call of those that wait for its rows in `share_rows`.
-
-    Args:
-        device: a device that the process group can communicate from.
-        gather: whether the caller wants global columns.
-    """
+    """Wraps the check of inputs: an error of this process also ends the call of processes that wait in `share_rows`."""
     try:
         yield
     except Exception:
@@ -208,11 +201,7 @@ class _Gather(torch.autograd.Function):
 
 
 def gather(local: Tensor, rows: Rows) -> Tensor:
-    """Returns the rows of all ranks in rank order, with exact gradient.
-
-    Args:
-        local: [B, ...] rows of this rank.
-        rows: from `share_rows`.
+    """Returns the rows [B, ...] of all ranks in rank order, with exact gradient.
 
     Raises:
         ShapeError: this rank's number of rows is not what it announced.

@@ -116,14 +116,11 @@ _apply_divide: Any = super(torch.autograd.Function, _Divide).apply
 
 
 def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tuple[tuple[Tensor, ...], Tensor | None]:
-    """Returns what `unit_rows` does, of several groups at once.
+    """Returns what `unit_rows` does of several groups at once: one tensor a group, and one of booleans over all rows.
 
     Args:
-        groups: each holds [B, D], one or several, all of one floating-point type.
+        groups: each holds one or several [B, D], all of one floating-point type.
         twice: whether second derivatives are wanted.
-
-    Returns:
-        One tensor a group, and the booleans of all rows of all groups.
     """
     if plain_only():
         # Groups apart, because a compiler would write one tensor of all anew.
@@ -160,10 +157,7 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
 
 
 def _plain_unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what `unit_rows` does by operations that a graph and every transform of `torch.func` know.
-
-    Rows whose square is not finite become NaN.
-    """
+    """Returns what `unit_rows` does, in plain operations for graphs and `torch.func`; rows of infinite norm become NaN."""
     wide = at_least_float32(embeddings)
     norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
     zero = norm < max(SMALLEST_NORM, torch.finfo(embeddings.dtype).tiny)

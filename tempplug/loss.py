@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Never, cast, get_args
 import torch
 from torch import Tensor, nn
 
+from tempplug.between_calls import Replay, Unchanged, Unlearned
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.dense_logits import dense_logits
 from tempplug.distributed import Processes, chosen_processes, within
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
-from tempplug.head import Head
+from tempplug.head import Head, dense_logits
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
 from tempplug.negatives.base import NegativeTerm, TermMap
@@ -27,13 +27,10 @@ from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
 from tempplug.reduction import blame
-from tempplug.replay import Replay
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, LayoutName, ObjectiveName, Reduction, StepRecord
-from tempplug.unchanged import Unchanged
-from tempplug.unlearned import Unlearned
 from tempplug.views import split_heads
 
 if TYPE_CHECKING:

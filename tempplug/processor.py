@@ -110,12 +110,7 @@ def product_route() -> Route:
 
 
 def onednn_product(a: Tensor, b: Tensor) -> Tensor:
-    """Returns a @ b.T by oneDNN.
-
-    Args:
-        a: [N, K], float32, without gaps between its rows; other strides are a hundred times as slow.
-        b: [M, K], likewise, or the transpose of such a matrix.
-    """
+    """Returns a @ b.T by oneDNN, of float32 [N, K] and [M, K] or transposes of such; gaps between rows cost a hundred times."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
     return product
 

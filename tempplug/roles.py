@@ -60,14 +60,12 @@ class Pairing:
 
 
 class Shape(NamedTuple):
-    """What positions alone say of the pairs of a block, hashable.
+    """The part of the roles of a block that positions decide, hashable.
 
     Attributes:
-        anchors: N.
-        candidates: M.
         start: the first candidate that may be a negative.
-        behind: the first hard negative that some anchors alone see, or that has no label; M where there is none.
-        seeing: how many anchors see the hard negatives.
+        behind: the first hard negative that only some anchors have, or that has no label; M where there is none.
+        seeing: how many anchors have the hard negatives.
         blanks: runs of pairs that are no negatives, as of `Pairing`.
     """
 
@@ -86,13 +84,11 @@ class PairRoles:
     Attributes:
         anchors: N.
         candidates: M.
-        device: where index tensors live.
-        positives: the anchor's only positive; None where labels or masks say it.
+        positives: the anchor's only positive; None where labels or masks decide.
         ignored: the candidate that is the anchor itself; None where there is none.
         square: the first N candidates are the anchors themselves, in order.
         negatives_start: columns before it are never negatives (a queue's own keys).
-        extra_start: columns from here on are hard negatives, seen by the first ``extra_anchors`` anchors only.
-        extra_anchors: how many anchors see them.
+        extra_start: columns from here on are hard negatives of the first ``extra_anchors`` anchors only.
         anchor_labels: [N] and
         candidate_labels: [M] classes: equal means positive, different negative.
         positive_mask: [N, M] boolean and
@@ -149,12 +145,7 @@ class PairRoles:
         return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
 
     def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
-        """Returns each anchor's mean product with its positives, [N] (0 where it has none).
-
-        Args:
-            anchors: [N, D] rows without gradient, unit ones for similarities.
-            candidates: [M, D] rows without gradient.
-        """
+        """Returns each anchor's mean product with its positives, [N] (0 where it has none), of rows without gradient."""
         if self.positives is not None:
             paired: Tensor = torch.linalg.vecdot(anchors, self.positives.partners(candidates))
             return paired
@@ -237,12 +228,7 @@ class PairRoles:
         return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
 
     def sums_of_anchors(self, anchors: Tensor, candidates: int) -> Tensor:
-        """Returns for each candidate with a label the sum of the anchors that it is positive to, [M', D].
-
-        Args:
-            anchors: [N, D].
-            candidates: M.
-        """
+        """Returns for each of M candidates with a label the sum of the anchors [N, D] that it is positive to, [M', D]."""
         own, others = self.classes
         sums = anchors.new_zeros(candidates, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
         for start, stop, shift in () if self.ignored is None else self.ignored.runs:
@@ -308,10 +294,7 @@ def _row_sums(mask: Tensor) -> Tensor:
 
 
 def _diagonal(*masks: Tensor) -> Pairing | None:
-    """Returns the diagonal of a mask that holds True in every row, the first one by its first row; None where it does not.
-
-    Of two masks it is the diagonal that neither of them has.
-    """
+    """Returns the diagonal that a mask fills, found in its first row, or of two masks the one that neither has; else None."""
     rows, columns = masks[0].shape
     first = masks[0][0] if len(masks) == 1 else ~(masks[0][0] | masks[1][0])
     shift = int(first.view(torch.uint8).argmax())
@@ -323,13 +306,9 @@ def _diagonal(*masks: Tensor) -> Pairing | None:
 
 
 def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
-    """Returns the roles that two masks say, by position where both are diagonals: engines are fastest there.
+    """Returns the roles that two disjoint masks [N, M] give, by position where possible: engines are fastest there.
 
-    So it is where row i is positive to candidate i, and all others are negatives but, at most, one more diagonal.
-
-    Args:
-        positive: [N, M] boolean.
-        negative: [N, M] boolean, True nowhere where ``positive`` is.
+    That is where row i is positive to candidate i, and all others are negatives except, at most, one more diagonal.
     """
     roles = PairRoles(
         anchors=positive.shape[0],
@@ -356,15 +335,14 @@ def _columns(runs: tuple[tuple[int, int, int], ...], device: torch.device) -> Te
 
 @dataclass(slots=True)
 class Block:
-    """One block of similarities, all that an engine needs beside the logit map.
+    """One block of similarities: what an engine needs beside the logit map.
 
     Attributes:
         anchors: [N, D] unit rows, at least float32.
         candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
         bare: both without gradient.
-        roles: of the N×M pairs.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
-        precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
+        precision: of the raw embeddings; a GPU's matrix units need not keep more.
         scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
     """
 

@@ -24,19 +24,7 @@ if TYPE_CHECKING:
 
 
 def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, Any]) -> Views:
-    """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`.
-
-    Args:
-        loss_fn: the loss.
-        scores: [N, M] floating point.
-        given: the other arguments of the call by name, without those that were left out.
-
-    Raises:
-        TensorError: another argument is no tensor, or one that the loss cannot take.
-        ShapeError: shapes do not fit each other.
-        ConfigError: a part of the loss has no meaning for scores, or reads no argument that was given.
-        NonFiniteError: scores hold NaN or infinite values (on CPU).
-    """
+    """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
     refuse_fake(scores, *given.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
         if name in given:

@@ -75,11 +75,7 @@ class SearchSpace:
         return f"{self.strategy}:{written}" if written else self.strategy
 
     def ray(self, tune: Any) -> dict[str, Any]:
-        """Returns the space as Ray Tune takes it: ``Tuner(train, param_space=space.ray(ray.tune))``.
-
-        Args:
-            tune: the module ``ray.tune``.
-        """
+        """Returns the space as Ray Tune takes it: ``Tuner(train, param_space=space.ray(ray.tune))``."""
         return {f"{self.strategy}.{option}": _in_ray(tune, each) for option, each in self.searched.items()}
 
     @staticmethod

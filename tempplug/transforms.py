@@ -43,11 +43,7 @@ def recomputing() -> bool:
 
 
 def refuse_fake(*arguments: object) -> None:
-    """Makes sure that no argument, in a list either, is a FakeTensor, and that FakeTensorMode is not active.
-
-    Raises:
-        TensorError: one is, or it is.
-    """
+    """Raises `TensorError` where an argument, or one in a list, is a FakeTensor, or FakeTensorMode is active."""
     if not torch.compiler.is_compiling() and detect_fake_mode(arguments) is not None:
         raise TensorError(
             "an argument of the call is a FakeTensor, or FakeTensorMode is active: the loss needs tensors with values, so call "
@@ -80,11 +76,7 @@ def shared(make: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def explained(layout: str, strategy: str) -> Iterator[None]:
-    """Says which layout and strategy look at values that `torch.func.vmap` does not have.
-
-    Raises:
-        ConfigError: in place of the error of torch, which is its cause.
-    """
+    """Raises `ConfigError` in place of torch's error where layout or strategy read values that `torch.func.vmap` hides."""
     try:
         yield
     except RuntimeError as error:

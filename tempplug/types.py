@@ -60,7 +60,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Wanted:
-    """Statistics that cost an engine more, computed only where a strategy or an objective asks.
+    """Statistics that cost an engine more, computed only where a strategy or an objective reads them.
 
     Attributes:
         negative_similarity: the softmax-weighted mean similarity of the negatives.

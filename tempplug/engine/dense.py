@@ -29,15 +29,7 @@ def dense_statistics(
     terms: Sequence[TermMap] = (),
     similarity: Tensor | None = None,
 ) -> RowStatistics:
-    """Returns the statistics of every row.
-
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: of this batch, not yet bound to a tile.
-        wanted: of each row.
-        terms: that are added to the logits of negatives.
-        similarity: [N, M] of all pairs but those of columns that hold no negatives; None to have it computed.
-    """
+    """Returns the statistics of every row; ``similarity`` [N, M] is that of `dense_similarity`, None to have it computed."""
     roles, pair = block.roles, wanted.pair_function
     columns = slice(roles.negatives_start, None)
     if similarity is None:

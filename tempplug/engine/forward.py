@@ -45,16 +45,16 @@ Addition = tuple[Callable[[Any, Any], None], Any, Any]
 
 
 class Sums:
-    """Sums of the rows of tiles: of the values themselves, or of 2^(l - most), most the largest base-2 logit of a row so far.
+    """Sums of the rows of tiles: plain, or of 2^(l - most), most the largest base-2 logit of a row so far.
 
     Args:
         count: of the rows.
         like: a tensor of their type.
-        around: whether what is added are base-2 logits, and 2^(l - most) is summed.
+        around: whether base-2 logits are added, and 2^(l - most) is summed.
 
     Attributes:
         total: [N] the sums so far; None before the first.
-        most: [N] the largest logit of each row so far; None if values themselves are summed.
+        most: [N] the largest logit of each row so far; None of plain sums.
     """
 
     total: Tensor | None = None
@@ -64,12 +64,7 @@ class Sums:
         self.count, self.like, self.around = count, like, around
 
     def of_tile(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
-        """Returns the sums of a tile along a dimension, and the largest logits that were subtracted; None where none were.
-
-        Args:
-            values: [R, C].
-            along: the dimension that is summed up.
-        """
+        """Returns the sums of a tile [R, C] along a dimension, and the largest logits that were subtracted, if any."""
         if not self.around:
             return values.sum(along), None
         # The smallest number and not -inf, whose difference to itself is none.
@@ -77,7 +72,7 @@ class Sums:
         return (values - most.unsqueeze(along)).exp2_().sum(along), most
 
     def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
-        """Adds what `of_tile` returned of some rows, all of them where none are named."""
+        """Adds the result of `of_tile` to some rows; None means all."""
         more, level = found
         if rows is None and self.total is None:
             self.total, self.most = found
@@ -116,10 +111,10 @@ class Values:
     Attributes:
         similarity: [R, C], overwritten unless more than sums is wanted.
         logit: [R, C] in nats, where they were computed.
-        values: [R, C] what is summed, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf where it has none.
+        values: [R, C] the summands, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf without a role.
         weights: [R, C] f' of each pair; with `Pass.around` the same logits.
         slopes: of the logits along each product.
-        positive: [R, C] 1 for positives and 0 for others; None where positions say it.
+        positive: [R, C] 1 for positives and 0 for others; None where positions decide it.
     """
 
     similarity: Tensor
@@ -135,11 +130,8 @@ class Pass:
 
     Args:
         block: anchors, candidates and their roles.
-        logit_map: see `tiled_statistics`, as the others.
+        logit_map: see `tiled_statistics`, as for ``mirrored``, ``wanted`` and ``terms``.
         learned: what carries gradient in the map.
-        mirrored: whether the columns' sums are wanted.
-        wanted: of each row.
-        terms: on negatives.
         offset: [] of all logits before the pair function; None without one.
 
     Attributes:
@@ -147,12 +139,11 @@ class Pass:
         products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
         narrow: whether products have factors in bfloat16, as the embeddings had.
         factors: what gives the similarities when multiplied.
-        learns_offset: whether the offset has a gradient.
         scale: of a linear map, whose gradient needs no tile; None of other maps.
         learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
         marks: of positives given by labels or masks; None where positions give the one positive of each row.
-        safe: whether sums of exp cannot overflow; otherwise `forward` looks at the sums.
-        around: whether sums are taken around the largest logit of each row, see `Sums`.
+        safe: whether sums of exp cannot overflow; otherwise `forward` checks the sums.
+        around: whether sums are relative to the largest logit of each row, see `Sums`.
         folded: whether the slope is already multiplied into the weights that are kept.
         keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
     """
@@ -198,8 +189,7 @@ class Pass:
     def forward(self, keep: bool) -> tuple[Tensor | None, ...]:
         """Returns positive similarity, logit and sum, negative sum, that of the columns, [N] each, and top logits [N, k].
 
-        Args:
-            keep: whether a backward pass will follow.
+        ``keep`` says whether a backward pass will follow.
         """
         anchors, candidates = self.products[0]
         several = self.marks is not None
@@ -258,13 +248,7 @@ class Pass:
             part(self.logit, rows).add_(more)
 
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
-        """Returns what a tile holds.
-
-        Args:
-            tile: where.
-            summed: whether the values of a pair function are wanted.
-            weighed: whether its weights are.
-        """
+        """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
         left, right = self.factors
         if tile.rows is not None:
             left = left[tile.rows]

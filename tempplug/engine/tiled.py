@@ -35,13 +35,7 @@ def tiled_statistics(
 ) -> list[RowStatistics]:
     """Returns the statistics of every row, and with ``mirrored`` those of the transposed block from the same products.
 
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: of this batch.
-        mirrored: whether the columns' statistics are wanted too; the map is then uniform and symmetric, every anchor has one
-            positive, and nothing but sums is wanted.
-        wanted: of each row.
-        terms: that are added to the logits of negatives.
+    Then the map is uniform and symmetric, every anchor has one positive, and only sums are wanted.
     """
     roles, learned = block.roles, logit_map.tensors()
     pair = wanted.pair_function
@@ -74,15 +68,7 @@ class Rows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, work: Pass, keep: bool, *operands: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Returns what `Pass.forward` does.
-
-        Args:
-            ctx: of autograd.
-            work: to be done.
-            keep: whether gradients may be wanted.
-            operands: anchors, candidates (None where they are the anchors), the offset of logits (or None),
-                and what the map learns.
-        """
+        """Returns what `Pass.forward` does; operands: anchors, candidates or None, the offset or None, what the map learns."""
         ctx.work = work
         ctx.set_materialize_grads(False)
         # Kept for what autograd checks: that they were not changed in place, and that the graph still exists.

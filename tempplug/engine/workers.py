@@ -27,12 +27,9 @@ _pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> Iterator[Result]:
-    """Yields what work returns of each task, in their order.
+    """Yields what ``work`` returns of each task, in their order, from this many threads.
 
-    Args:
-        work: what to do with one; it must not touch what others do.
-        tasks: the tiles.
-        threads: how many at once; 1 runs them in the caller's thread, with whatever threads torch uses there.
+    A task must not touch the data of others. One thread means the caller's, with whatever threads torch uses there.
     """
     if threads == 1:
         yield from map(work, tasks)

@@ -223,15 +223,7 @@ class Labels(PairLayout):
 
     @staticmethod
     def roles(labels: Tensor, all_labels: Tensor, size: int, offset: int, extra: int) -> PairRoles:
-        """Returns the roles of one view or two, [B or 2B, G or 2G (+ extra)].
-
-        Args:
-            labels: of the anchors.
-            all_labels: of all processes' anchors; the same tensor where there is one process.
-            size: B, how many anchors of view_a there are.
-            offset: number of the first of them in all processes'.
-            extra: hard negatives, which the anchors of view_a see.
-        """
+        """Returns the roles of one view or two, [B or 2B, G or 2G (+ extra)], where B = ``size``."""
         count, total = labels.shape[0], all_labels.shape[0]
         both = _of_both(size, offset, total // 2, False)
         return PairRoles(

@@ -80,12 +80,7 @@ class Keys:
         return Keys(keys if paired else keys[:, None], self.of_candidates[columns])
 
     def equal(self, like: Tensor, other: bool = False) -> Tensor:
-        """Returns 1 where the keys of a pair are equal and 0 elsewhere, or with ``other`` the reverse, in the type of ``like``.
-
-        Args:
-            like: [R, C] or [P].
-            other: whether pairs of different keys are marked.
-        """
+        """Returns 1 where the keys of a pair are equal (``other``: different) and 0 elsewhere, as a tensor like ``like``."""
         return marks(torch.ne if other else torch.eq, self.of_anchors, self.of_candidates, like)
 
 
@@ -136,13 +131,7 @@ class WeightMap(TermMap):
 
 
 class LeftOut(WeightMap):
-    """Leaves out pairs of equal keys, or those of different ones.
-
-    Args:
-        keys: of anchors and candidates.
-        equal: whether pairs of equal keys are left out, else those of different keys.
-        spared: [M] 1 for candidates that no anchor leaves out, 0 for others; None where there are none.
-    """
+    """Leaves out pairs of equal keys, or those of different ones; ``spared`` [M] marks candidates that stay in any case."""
 
     bound = 0.0
 
@@ -247,16 +236,7 @@ BLOCKS = ("ab", "aa", "ba", "bb")
 
 
 def read_blocks(where: str, written: str, separator: str = "/") -> tuple[str, ...]:
-    """Returns the names of blocks in a word such as ``ab/aa``.
-
-    Args:
-        where: the option and its value, for the error.
-        written: the word.
-        separator: between names.
-
-    Raises:
-        ConfigError: it holds another name, or one twice.
-    """
+    """Returns the names of blocks in a word such as ``ab/aa``; raises `ConfigError` for another name, or one twice."""
     names = tuple(written.split(separator))
     if not set(names) <= set(BLOCKS) or len(set(names)) < len(names):
         raise ConfigError(f"{where} must be some of {', '.join(BLOCKS)}, each once, joined by '{separator}'.")

@@ -42,11 +42,7 @@ class FalseNegatives(NegativeTerm):
     blocks: Blocks = None
 
     def threshold(self, positive_similarity: Tensor) -> Tensor:
-        """Returns the similarity of each anchor above which a negative is taken for a false one, [N].
-
-        Args:
-            positive_similarity: [N] s⁺.
-        """
+        """Returns the similarity of each anchor above which a negative is taken for a false one, [N], of s⁺ [N]."""
         return positive_similarity + self.margin * (positive_similarity.abs() if self.rule == "relative" else 1.0)
 
     def prepare(self, pairs: Pairs) -> TermMap:

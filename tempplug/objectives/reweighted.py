@@ -13,10 +13,7 @@ from tempplug.types import Auxiliary, RowStatistics
 
 
 def ratio_to_scale(difference: Tensor) -> Tensor:
-    """Returns softplus(d)/sigmoid(d), [N]: InfoNCE over its gradient scale W; tends to 1 as d → -∞ and to d as d → ∞.
-
-    Below d = -30 both underflow towards 0/0, and the series 1 + exp(d)/2 is exact to float64.
-    """
+    """Returns softplus(d)/sigmoid(d), [N]: InfoNCE over its gradient scale W; below -30, where both underflow, the series."""
     ordinary = difference.clamp(min=-30)
     ratio = softplus(ordinary) / torch.sigmoid(ordinary)
     return torch.where(difference < -30, 1 + difference.exp() / 2, ratio)

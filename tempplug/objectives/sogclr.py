@@ -72,19 +72,11 @@ class SogCLR(Objective):
         self.epochs: float | None = None
 
     def set_length(self, epochs: float) -> None:
-        """Sets the length of the training in epochs, at least 0, of which ``decay`` is a share.
-
-        Raises:
-            ConfigError: it is negative or not finite.
-        """
+        """Sets the length of the training in epochs, of which ``decay`` is a share; raises `ConfigError` below 0."""
         self.epochs = MOMENT.check(f"epochs={epochs} of set_length", epochs)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Sets the epoch, at least 0; idempotent.
-
-        Raises:
-            ConfigError: it is negative or not finite.
-        """
+        """Sets the epoch; idempotent; raises `ConfigError` below 0."""
         self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
 
     def current_gamma(self) -> float:

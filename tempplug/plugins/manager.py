@@ -44,13 +44,13 @@ KINDS: dict[str, type[Info]] = {kind.plural: kind for kind in Info.__subclasses_
 
 @dataclass(frozen=True)
 class Plugin:
-    """Who registers what.
+    """A plugin and what it registers.
 
     Attributes:
-        name: of the entry point, which ``TEMPPLUG_DISABLE_PLUGINS`` takes; or what it was registered as by hand.
-        distribution: that it comes from and its version, empty where it was registered by hand.
-        declared: the names that it offers, by kind; none where it is disabled or broken.
-        logs: whether it gets the records of training steps.
+        name: of the entry point, which ``TEMPPLUG_DISABLE_PLUGINS`` takes, or the one given at registration by hand.
+        distribution: its name and version, empty where the plugin was registered by hand.
+        declared: the declared names by kind; none where the plugin is disabled or broken.
+        logs: whether it receives the records of training steps.
         disabled: whether the environment leaves it out.
         loaded: whether it could be loaded.
     """
@@ -337,12 +337,7 @@ def registry() -> Registry:
 
 
 def make_listing(package: str, kind: type[Info]) -> None:
-    """Makes a package callable, so that ``tempplug.strategies`` is both a package and the function that lists strategies.
-
-    Args:
-        package: its import name.
-        kind: of the declarations that a call returns, built in or from plugins.
-    """
+    """Makes a package callable: ``tempplug.strategies`` is both a package and the function that lists strategies."""
 
     class Listing(types.ModuleType):
         def __call__(self) -> list[Any]:

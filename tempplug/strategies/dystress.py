@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_args
 
 import torch
 
 from tempplug.errors import ConfigError
 from tempplug.options import Choice, Flag, Number, Temperature, options_of
 from tempplug.strategies.base import Strategy
-from tempplug.strategies.maps import LogitMap, ProfileMap
+from tempplug.strategies.maps import LogitMap, Profile, ProfileMap
 from tempplug.types import Batch
 
 _SHIFTED, _EXPONENTIAL = ("profile", "shifted"), ("profile", "exponential")
@@ -47,9 +47,7 @@ class DySTreSS(Strategy):
 
     temperature_min: Annotated[float, Temperature(search=(0.01, 0.15), help="lowest τ")] = 0.1
     temperature_max: Annotated[float, Temperature(search=(0.15, 1), help="highest τ, at least temperature_min")] = 0.2
-    profile: Annotated[str, Choice(("cosine", "linear", "exponential", "monotonic", "shifted"), help="shape of τ(s)")] = (
-        "cosine"
-    )
+    profile: Annotated[Profile, Choice(get_args(Profile), help="shape of τ(s)")] = "cosine"
     shift: Annotated[
         float,
         Number(

@@ -59,7 +59,7 @@ class HeadTail(Strategy):
     def __post_init__(self) -> None:
         super().__post_init__()
         classes = len(self.class_counts)
-        if isinstance(self.head_classes, tuple):
+        if isinstance(self.head_classes, Sequence):
             self.head = tuple(sorted(set(self.head_classes)))
         else:
             count = -(-classes // 2) if self.head_classes is None else self.head_classes
@@ -79,15 +79,10 @@ class HeadTail(Strategy):
 
 
 def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
-    """Returns the value of each anchor's class, [N].
-
-    Args:
-        strategy: that has ``class_counts``, for messages.
-        batch: that holds ``labels``.
-        values: [C] of each class.
+    """Returns the value of each anchor's class, [N], of those of all classes [C].
 
     Raises:
-        ConfigError: labels are missing, or outside of ``class_counts``.
+        ConfigError: labels are missing, or outside of the strategy's ``class_counts``.
         TensorError: the values are on another device.
     """
     labels = batch.labels

@@ -93,13 +93,7 @@ class ScaleMap(LogitMap):
 
 @shared
 def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> ScaleMap:
-    """Returns the map of one scale that no batch changes.
-
-    Args:
-        scale: 1/τ, greater than 0.
-        dtype: of the similarities.
-        device: of the similarities.
-    """
+    """Returns the map of one scale, 1/τ, that no batch changes."""
     return ScaleMap(torch.full((), scale, dtype=dtype, device=device), scale)
 
 

@@ -51,9 +51,6 @@ class Periodic(Strategy):
     def set_length(self, epochs: float) -> None:
         """Makes the period a fifth of the training where none was given; 0 epochs change nothing.
 
-        Args:
-            epochs: of the whole training, at least 0; fractions allowed.
-
         Raises:
             ConfigError: it is negative or not finite.
         """
@@ -62,11 +59,7 @@ class Periodic(Strategy):
             self._follow()
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Sets the epoch; idempotent.
-
-        Args:
-            epoch: epochs done, at least 0; fractions allowed.
-            step: not used.
+        """Sets the epoch, at least 0, fractions allowed; idempotent.
 
         Raises:
             ConfigError: the epoch is negative or not finite.
@@ -75,11 +68,7 @@ class Periodic(Strategy):
         self._follow()
 
     def now(self) -> Tensor:
-        """Returns the number at the current epoch, [] in float64.
-
-        Raises:
-            ConfigError: `set_progress` was never called.
-        """
+        """Returns the number at the current epoch, [] in float64; raises `ConfigError` without one."""
         if self._now is None:
             raise self._untold()
         return self._now

@@ -84,12 +84,7 @@ class TempNet(Strategy):
 
 
 class Network(nn.Module):
-    """The parameters of one network.
-
-    Args:
-        dimension: D.
-        prototypes: M.
-    """
+    """The parameters of one network."""
 
     def __init__(self, dimension: int, prototypes: int) -> None:
         super().__init__()
@@ -99,12 +94,7 @@ class Network(nn.Module):
         self.readout = nn.Parameter(torch.cat([torch.zeros(1), torch.ones(prototypes)]))
 
     def forward(self, strategy: Strategy, rows: Tensor) -> Tensor:
-        """Returns the position of each row's temperature between its bounds, [N] in [0, 1].
-
-        Args:
-            strategy: for messages.
-            rows: [N, D] unit rows.
-        """
+        """Returns the position of the temperature of each unit row between its bounds, [N] in [0, 1]."""
         hidden = torch.sigmoid(F.linear(rows, *strategy.layer_for(rows, self.projection, "networks")))
         products = hidden @ F.normalize(self.prototypes.to(rows.dtype)).T
         weights = torch.softmax(products / self.log_sharpness.to(rows.dtype).exp(), 1)

@@ -165,10 +165,10 @@ def _same(left: Tensor, right: Tensor, *, tolerance: float) -> bool:
 def check_tiles(
     unbound: LogitMap | TermMap, names: Sequence[str], s: Tensor, tolerance: float, counted: Tensor | None = None
 ) -> None:
-    """Holds where functions of tiles and of index pairs are those of the whole.
+    """Raises where functions of tiles and of index pairs are not those of the whole.
 
     Args:
-        unbound: whose methods they are.
+        unbound: a map or term, with these methods.
         names: of the methods.
         s: [N, M] similarities, at least 16 of each.
         tolerance: as of `tolerance_of`.

@@ -34,10 +34,7 @@ NEGATIVES = 8
 
 
 def _statistics(objective: Objective, positive: Tensor, negative_lse: Tensor, *, s: Tensor | None = None) -> RowStatistics:
-    """Returns the statistics of rows with eight equal negatives, or as many as the objective reads, and one positive.
-
-    ``s`` is the similarity of the positive, else even on [-1, 1]. For a pair function, ``negative_lse`` holds sums of it.
-    """
+    """Returns statistics of rows with equal negatives and one positive; a pair function's sums are ``negative_lse``."""
     pair = objective.pair_function
     similarity = torch.linspace(-1, 1, len(positive), dtype=positive.dtype) if s is None else s
     one = torch.ones(len(positive), dtype=torch.long)
@@ -68,11 +65,7 @@ def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
 
 
 def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype) -> RowStatistics:
-    """Returns statistics with the margins that the check asks of an objective.
-
-    They go from -200 to 200 for an objective that takes every map; else they are those of all logits that its map gives, as are
-    the sums of a pair function.
-    """
+    """Returns statistics with margins from -200 to 200, or those of all logits that the objective's map gives."""
     given = create_strategy("fixed") if strategy is None else copy.deepcopy(strategy)
     given.set_progress(epoch=1.0)
     logit_map = prepared_map(given)

@@ -31,10 +31,7 @@ def _softplus(d: Tensor) -> Tensor:
 
 
 def _per_gradient_scale(d: Tensor) -> Tensor:
-    """Returns softplus(d)/σ(d) with the gradient of d: V = sg[1/W] times InfoNCE, whose gradient is W·∇d.
-
-    Below d = -30 numerator and denominator agree to 1 + e^d/2, and their quotient ends in 0/0.
-    """
+    """Returns softplus(d)/σ(d) with the gradient of d: sg[1/W]·InfoNCE, whose own gradient is W·∇d; a series below -30."""
     frozen = d.detach()
     value = torch.where(frozen < -30, 1 + frozen.exp() / 2, _softplus(frozen) / torch.sigmoid(frozen))
     return value + (d - frozen)

@@ -127,15 +127,8 @@ def directions(
 ) -> list[list[Direction]]:
     """Returns the blocks of each softmax of a row; the first one of each holds the positives that its loss is about.
 
-    Args:
-        layout: its name.
-        options: those of ``cross-view``.
-        rows: unit rows of view_a, view_b, queue and hard_negatives, by name.
-        labels: as of `tempplug.testing.oracle_row_losses`, as the others.
-        uncertainty: of each anchor.
-        masks: of positives and of negatives.
-        hard_negative_mask: which hard negatives there are.
-        averages: of each anchor.
+    ``rows`` are unit rows by the name of the argument, ``masks`` those of positives and of negatives; the rest is as of
+    `tempplug.testing.oracle_row_losses`.
     """
     (of_a, of_b), (kept_of_a, kept_of_b) = _pair(uncertainty), _pair(averages)
     kept_of_both = _join(kept_of_a, kept_of_b)

@@ -152,15 +152,7 @@ def oracle_term(negatives: Mapping[str, Mapping[str, Any]], block: Direction, ma
 
 
 def debiased_lse(lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor, *, prior: float = 0.1) -> Tensor:
-    """Returns ln max((e^lse - π·n·e^l⁺)/(1 - π), n·e^l(-1)) of each row that has negatives, [N].
-
-    Args:
-        lse: [N] of the negatives, finite.
-        positive_logit: [N] mean logit of the positives.
-        count: [N] n, the number of negatives.
-        lowest: [N] logit of the similarity -1.
-        prior: π.
-    """
+    """Returns ln max((e^lse - π·n·e^l⁺)/(1 - π), n·e^l(-1)) of each row that has negatives, [N]; π is the prior."""
     floor = (count.double().log() + lowest).detach()
     # In units of e^lse, so that nothing overflows.
     rest = (1 - prior * count.double() * (positive_logit - lse).clamp(max=700).exp()) / (1 - prior)

@@ -26,12 +26,7 @@ from tempplug.types import RowStatistics
 
 
 def refusal(block: Block, logit_map: LogitMap) -> str | None:
-    """Returns why this engine cannot take the block, or None where it can; loads nothing.
-
-    Args:
-        block: anchors, candidates and roles.
-        logit_map: of the batch.
-    """
+    """Returns why this engine cannot take the block, or None where it can; loads nothing."""
     if plan_roles(block.roles) is None:
         return "layouts with several positives or masks have no kernel"
     if plan_map(logit_map) is None:
@@ -56,10 +51,6 @@ def _installed() -> bool:
 def triton_statistics(block: Block, logit_map: LogitMap) -> RowStatistics:
     """Returns the statistics of every row.
 
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: of this batch, not yet bound to a tile.
-
     Raises:
         ConfigError: the engine cannot take this block; the message says why.
     """
@@ -69,13 +60,7 @@ def triton_statistics(block: Block, logit_map: LogitMap) -> RowStatistics:
 
 
 def mirrored_statistics(block: Block, logit_map: LogitMap) -> tuple[RowStatistics, RowStatistics]:
-    """Returns the statistics of every row of a symmetric cross-view block, and those of every column.
-
-    Both directions share one gradient pass.
-
-    Args:
-        block: N anchors, N candidates, positive on the diagonal.
-        logit_map: the same for both directions.
+    """Returns the statistics of every row of a symmetric cross-view block, and of every column; they share one gradient pass.
 
     Raises:
         ConfigError: the engine cannot take this block; the message says why.

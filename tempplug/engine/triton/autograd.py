@@ -27,10 +27,10 @@ CHUNK = 65536
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a call wants.
+    """What a call computes.
 
     Attributes:
-        map: numbers of the logit map; its scale comes as an argument of its own.
+        map: numbers of the logit map; its scale is an argument of its own.
         roles: their numbers.
         runs: of the pairing of the positives.
         precision: of the operands.
@@ -140,10 +140,7 @@ def _pivots(job: Job, rows: Side, columns: Side) -> Tensor:
 
 
 def _of_scale(job: Job, anchors: Tensor, gradient: Tensor, scale: Tensor) -> Tensor:
-    """Returns the gradient of the scale.
-
-    It is Σ_j dLoss/dl_ij · s_ij = <a_i, dLoss/da_i> / scale of each anchor; a square's gradient holds every pair twice.
-    """
+    """Returns Σ dLoss/dl_ij · s_ij = <a_i, dLoss/da_i> / scale, by anchor or summed; a square's gradient has pairs twice."""
     parts = [
         torch.linalg.vecdot(anchors[start : start + len(piece), : gradient.shape[1]].float(), piece)
         for start, piece in ((start, gradient[start : start + CHUNK]) for start in range(0, len(gradient), CHUNK))

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from tempplug.engine.triton import plan
-from tempplug.engine.triton.kernels import gradients, row_sums, row_sums_online
+from tempplug.engine.triton.kernels import add_product, gradients, row_sums, row_sums_online, slab_gradients
 from tempplug.engine.triton.plan import LOG2E, MapPlan, Tile, Tiles
-from tempplug.engine.triton.slabs import add_product, slab_gradients
 
 # Sums stay this many powers of two below float32's largest number, so that rounded rows a little longer than 1 do no harm.
 LARGEST_SUM = 120.0
@@ -39,9 +38,6 @@ class Work:
         candidates: [M', W] operand, the same tensor where the block is the square of one set.
         dimension: D, of which W is the padded width.
         factor: [1] or [N], the scale in base 2.
-        map: its numbers.
-        roles: their numbers.
-        tiles: of the kernels.
     """
 
     anchors: Tensor
@@ -63,14 +59,9 @@ class Work:
 
 
 def operand(rows: Tensor, precision: torch.dtype, tiles: Tiles) -> Tensor:
-    """Returns unit rows as the matrix units take them: in the precision of the embeddings, padded with zeros.
+    """Returns unit rows [n, D] in the precision of the embeddings, padded with zeros to whole tiles.
 
     bfloat16 and float16 round each number once more, which costs what storing the embeddings in that precision did.
-
-    Args:
-        rows: [n, D] float32.
-        precision: float32, bfloat16 or float16.
-        tiles: which say the width and how numbers are stored.
     """
     count, dimension = rows.shape
     height, width = -(-count // plan.PADDED_ROWS) * plan.PADDED_ROWS, tiles.width(dimension)
@@ -122,15 +113,9 @@ def sums(work: Work) -> Tensor:
 
 
 def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Tensor, *, swapped: bool) -> Tensor:
-    """Returns the gradient of the anchors, or with ``swapped`` that of the candidates, [n, D] float32.
+    """Returns the gradient of the anchors, or with ``swapped`` that of the candidates, [n, D] float32, times ``gain``.
 
-    Args:
-        work: the block; no wider than registers hold.
-        rows: part of the anchors.
-        columns: part of the candidates.
-        pivots: [2] from `tempplug.engine.triton.autograd`.
-        gain: [1] factor of the result.
-        swapped: whose gradient.
+    The block must not be wider than registers hold; the pivots are those of `tempplug.engine.triton.autograd`.
     """
     own, other = (columns, rows) if swapped else (rows, columns)
     count = work.roles["candidates" if swapped else "anchors"]

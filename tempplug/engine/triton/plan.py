@@ -34,7 +34,7 @@ class MapPlan:
         span: largest temperature of a profile minus the smallest.
         curvature: rate of ``exponential``, turns per unit of similarity of ``shifted``.
         offset: 1/(1 - e^-rate) of ``exponential``, shift of ``shifted``.
-        steepest: a bound of the slope, the scale's taken as 1.
+        steepest: a bound of the slope, with a scale of 1.
         scale: [] or [N] of a scale map, with its gradient.
     """
 
@@ -63,10 +63,7 @@ class MapPlan:
 
 
 def plan_map(logit_map: LogitMap) -> MapPlan | None:
-    """Returns the plan of a map, or None where there is no kernel for it.
-
-    A subclass may compute anything, so only the classes themselves count.
-    """
+    """Returns the plan of a map, None where there is no kernel for it, as for subclasses, which may compute anything."""
     kind = type(logit_map)
     if kind is ScaleMap and isinstance(logit_map, ScaleMap):
         return MapPlan("scale", scale=logit_map.scale)
@@ -128,15 +125,9 @@ def _split(pairing: Pairing) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a kernel cuts its work.
+    """How a kernel divides its work: rows, columns and depth of a tile, warps of a program and stages of the pipeline.
 
-    Attributes:
-        rows: of a tile.
-        columns: of a tile.
-        depth: dimensions multiplied at a time.
-        warps: of a program.
-        stages: of the software pipeline.
-        registers: the most that a thread may take, where fewer let a second program onto the multiprocessor.
+    ``registers`` is the most that a thread may take, where fewer let a second program onto the multiprocessor.
     """
 
     rows: int
@@ -155,14 +146,10 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of every kernel, and how wide operands are.
+    """The tiles of every kernel and the width of operands, for a storage precision.
 
-    Each was compiled for sm_90: with triton 3.9 none spills registers to memory, with 3.6 only the gradient of a profile at
-    256 dimensions does, 112 bytes a thread.
-
-    Attributes:
-        precision: in which operands are stored.
-        roomy: whether a program may take 200 KiB of shared memory (H100, H200, B200); else it is 99 KiB.
+    With ``roomy`` a program may take 200 KiB of shared memory (H100, H200, B200), else 99 KiB. Compiled for sm_90, none spills
+    registers to memory with triton 3.9; with 3.6 only the gradient of a profile at 256 dimensions does, 112 bytes a thread.
     """
 
     precision: torch.dtype
