@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tempplug.arguments import parse_spec, split_specs
-from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, nearest, quoted, unknown
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.options import options_of
@@ -105,9 +105,9 @@ def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strate
     return target
 
 
-def message_of_unknown(unknown: Mapping[str, object]) -> str:
+def message_of_unknown(given: Mapping[str, object]) -> str:
     """Returns the error for keyword arguments that are none of the loss."""
-    name, value = next(iter(unknown.items()))
+    name, value = next(iter(given.items()))
     if name in ("temperature", "tau", "scale", "logit_scale"):
         wanted = "1 / scale" if "scale" in name else value
         return f"{name}= is no argument of ContrastiveLoss: write ContrastiveLoss({wanted}) for a fixed temperature."
@@ -133,10 +133,7 @@ def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, 
     names = [each.name for each in known]
     for option in given:
         if option not in names:
-            all_names = ", ".join(names) or "none"
-            raise UnknownNameError(
-                f"unknown option {quoted(option)} of {word} '{name}'.{nearest(option, names)} Known: {all_names}."
-            )
+            raise unknown("option", option, names, of=f" of {word} '{name}'")
     missing = [each.name for each in known if each.required and each.name not in given]
     if missing:
         raise ConfigError(f"{word} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")

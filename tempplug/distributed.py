@@ -216,19 +216,15 @@ def gather(local: Tensor, rows: Rows) -> Tensor:
     return _all_gather(local.contiguous(), rows)
 
 
-def total(value: Tensor, rows: Rows) -> Tensor:
-    """Returns the sum of a detached tensor over the ranks."""
+def total(value: Tensor, rows: Rows, operation: Any = None) -> Tensor:
+    """Returns the sum of a detached tensor over the ranks, elementwise, or another ``ReduceOp``."""
     if rows.world == 1:
         return value
-    summed = value.detach().clone()
-    dist.all_reduce(summed, group=rows.group)
-    return summed
+    found = value.detach().clone()
+    dist.all_reduce(found, dist.ReduceOp.SUM if operation is None else operation, rows.group)
+    return found
 
 
 def largest(value: Tensor, rows: Rows) -> Tensor:
     """Returns the largest of a detached tensor over the ranks, elementwise."""
-    if rows.world == 1:
-        return value
-    found = value.detach().clone()
-    dist.all_reduce(found, dist.ReduceOp.MAX, rows.group)
-    return found
+    return value if rows.world == 1 else total(value, rows, dist.ReduceOp.MAX)

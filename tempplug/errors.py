@@ -66,6 +66,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{match[0]}'?" if match else ""
 
 
+def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", faults: Iterable[str] = ()) -> UnknownNameError:
+    """Returns the error for a name that is not known: the nearest one, all known ones, and faults that may be the cause."""
+    names = list(known)
+    message = f"unknown {what} {quoted(name)}{of}.{nearest(name, names)} Known: {', '.join(names) or 'none'}."
+    return UnknownNameError("\n".join([message, *faults]))
+
+
 def install_command(extra: str, distribution: str = "tempplug") -> str:
     """Returns the command that installs an extra; of this library that for its own folder, because no index has it.
 

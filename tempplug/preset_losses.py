@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
@@ -66,7 +66,7 @@ def preset(name: str, **changes: Any) -> ContrastiveLoss:
     """
     known = {each.name: each for each in presets()}
     if name not in known:
-        raise UnknownNameError(f"unknown preset {quoted(name)}.{nearest(name, known)} Known: {', '.join(known)}.")
+        raise unknown("preset", name, known)
     parts = {**known[name].parts, **changes}
     if "strategy" not in parts:
         raise ConfigError(

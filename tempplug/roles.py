@@ -182,16 +182,8 @@ class PairRoles:
         everywhere = end - self.negatives_start
         if self.anchor_labels is not None and self.extra_start is None:
             return everywhere - self._class_sizes
-        somewhere: list[tuple[int, int, int]] = []
-        for pairing in (self.positives, self.ignored):
-            if pairing is None or self.anchor_labels is not None:
-                continue
-            if all(start + shift >= self.negatives_start for start, _, shift in pairing.runs):
-                everywhere -= 1
-            else:
-                somewhere += pairing.runs
         count = torch.full((self.anchors,), everywhere, dtype=torch.int64, device=self.device)
-        for start, stop, shift in somewhere:
+        for start, stop, shift in self.shape.blanks if self.anchor_labels is None else ():
             start = max(start, self.negatives_start - shift)
             count[start : max(start, stop)] -= 1
         if self.extra_start is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug.create import create_strategy, load_class
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, unknown
 from tempplug.options import Choice, Number, Option, format_value, options_of
 from tempplug.plugins import StrategyInfo, registry
 
@@ -115,10 +115,7 @@ def search_space(spec: str, **ranges: tuple[float, float]) -> SearchSpace:
     options = {each.name: each for each in options_of(load_class(registry().get(StrategyInfo, name)))}
     for given in (*held, *ranges):
         if given not in options:
-            known = ", ".join(options)
-            raise UnknownNameError(
-                f"unknown option '{given}' of strategy '{name}'.{nearest(given, options)} Known: {known or 'none'}."
-            )
+            raise unknown("option", given, options, of=f" of strategy '{name}'")
     searched: dict[str, Range | tuple[str, ...]] = {}
     for option in options.values():
         if option.name in ranges:

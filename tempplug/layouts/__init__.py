@@ -7,7 +7,7 @@ engine or objective. Shapes: B local pairs, G global ones, N local anchors, M ca
 from __future__ import annotations
 
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, unknown
 from tempplug.layouts.base import Direction, PairLayout, Part, Views
 from tempplug.layouts.built_in import CrossView, Labels, Masks, Queue, TwoView
 from tempplug.options import options_of
@@ -56,14 +56,11 @@ def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False
         return layout
     name, options = parse_spec(layout)
     if name not in LAYOUTS:
-        raise UnknownNameError(f"unknown layout {quoted(name)}.{nearest(name, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
+        raise unknown("layout", name, LAYOUTS)
     known = [each.name for each in options_of(LAYOUTS[name])]
     for option in options:
         if option not in known:
-            raise UnknownNameError(
-                f"unknown option {quoted(option)} of layout '{name}'.{nearest(option, known)} "
-                f"Known: {', '.join(known) or 'none'}."
-            )
+            raise unknown("option", option, known, of=f" of layout '{name}'")
     if symmetric:
         options = {"directions": "ab+ba", "softmax": "separate"}
     return LAYOUTS[name](**options)

@@ -27,10 +27,8 @@ from tempplug.errors import (
     DuplicateNameError,
     MissingDependencyError,
     TempplugError,
-    UnknownNameError,
     install_command,
-    nearest,
-    quoted,
+    unknown,
 )
 from tempplug.plugins import info as declarations
 from tempplug.plugins.info import PROJECT, CommandInfo, Info, InfoType
@@ -99,10 +97,7 @@ class Registry:
             found = self._collect(kind)
         self._warn()
         if name not in found:
-            known = ", ".join(sorted(found)) or "none"
-            raise UnknownNameError(
-                "\n".join([f"unknown {kind.word} {quoted(name)}.{nearest(name, found)} Known: {known}.", *self._faults])
-            )
+            raise unknown(kind.word, name, sorted(found), faults=self._faults)
         offers = found[name]
         if len(offers) > 1:
             plugins = " and ".join(f"'{plugin}'" for plugin, _ in offers)

@@ -60,6 +60,11 @@ class Strategy(Part):
         """
         return {}
 
+    def check_range(self, temperature_min: float, temperature_max: float) -> None:
+        """Raises `ConfigError` where the two options are in the wrong order."""
+        if temperature_max < temperature_min:
+            raise ConfigError(f"{self.where('temperature_max', temperature_max)} must be at least {temperature_min=:g}.")
+
     def missing(self, field: str, argument: str) -> ConfigError:
         """Returns the error for an input that the call did not give."""
         return ConfigError(f"strategy '{self.name}' needs {field}: pass {argument}= to the loss.")

@@ -77,11 +77,7 @@ class DySTreSS(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.temperature_max < self.temperature_min:
-            raise ConfigError(
-                f"{self.where('temperature_max', self.temperature_max)} must be at least "
-                f"temperature_min={self.temperature_min:g}."
-            )
+        self.check_range(self.temperature_min, self.temperature_max)
         for option in options_of(DySTreSS):
             value = getattr(self, option.name)
             if isinstance(option.kind, Number) and option.kind.only_with and value != option.default:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -104,6 +105,7 @@ class _BoundScaleMap(ScaleMap):
         raise RuntimeError("this map is already bound to a tile.")
 
 
+@dataclass(eq=False, repr=False)
 class PairTemperatureMap(LogitMap):
     """l_ij = s_ij/τ_ij - β·((D/2)·ln τ_ij + 1/τ_ij), τ_ij = span/(1 + exp⟨φ_i, φ_j⟩) + floor: one temperature a pair.
 
@@ -122,14 +124,15 @@ class PairTemperatureMap(LogitMap):
 
     uniform = False
 
-    def __init__(self, anchors: Tensor, candidates: Tensor, span: float, floor: float, beta: float) -> None:
-        self.anchors = anchors
-        self.candidates = candidates
-        self.products = ((anchors, candidates),)
-        self.span = span
-        self.floor = floor
-        self.beta = beta
-        self.dimension = anchors.shape[-1]
+    anchors: Tensor
+    candidates: Tensor
+    span: float
+    floor: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        self.products = ((self.anchors, self.candidates),)
+        self.dimension = self.anchors.shape[-1]
 
     @staticmethod
     def temperature_at(product: Tensor, span: float, floor: float) -> Tensor:
@@ -277,6 +280,7 @@ class LogOddsMap(LogitMap):
         return above.div_(below), clamped
 
 
+@dataclass(eq=False)
 class ProfileMap(LogitMap):
     """l = s/τ(s), with τ(s) one of DySTreSS's curves between ``temperature_min`` and ``temperature_max``.
 
@@ -293,24 +297,18 @@ class ProfileMap(LogitMap):
     printed there; ours are the ones that its criteria force or that its released script comes closest to.
     """
 
-    def __init__(
-        self,
-        profile: Profile,
-        temperature_min: float,
-        temperature_max: float,
-        *,
-        shift: float = 0.0,
-        width: float = 0.5,
-        rate: float = 3.5,
-        detach: bool = True,
-    ) -> None:
-        self.profile = profile
-        self.temperature_min = temperature_min
-        self.range = temperature_max - temperature_min
-        self.shift = shift
-        self.width = width
-        self.rate = rate
-        self.detach = detach
+    profile: Profile
+    temperature_min: float
+    temperature_max: float
+    shift: float = field(default=0.0, kw_only=True)
+    width: float = field(default=0.5, kw_only=True)
+    rate: float = field(default=3.5, kw_only=True)
+    detach: bool = field(default=True, kw_only=True)
+
+    @property
+    def range(self) -> float:
+        """Largest minus smallest temperature."""
+        return self.temperature_max - self.temperature_min
 
     def temperature(self, similarity: Tensor) -> Tensor:
         """Returns τ(s)."""

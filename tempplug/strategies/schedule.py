@@ -150,11 +150,7 @@ class Schedule(Periodic):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.temperature_max < self.temperature_min:
-            raise ConfigError(
-                f"{self.where('temperature_max', self.temperature_max)} must be at least "
-                f"temperature_min={self.temperature_min:g}."
-            )
+        self.check_range(self.temperature_min, self.temperature_max)
 
     def temperature(self) -> float:
         """Returns τ at the epoch last told.

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tempplug.averages import PerView
-from tempplug.errors import ConfigError
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -60,11 +59,7 @@ class TempNet(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.temperature_max < self.temperature_min:
-            raise ConfigError(
-                f"{self.where('temperature_max', self.temperature_max)} must be at least "
-                f"temperature_min={self.temperature_min:g}."
-            )
+        self.check_range(self.temperature_min, self.temperature_max)
         self.networks = nn.ModuleList(Network(self.dimension, self.prototypes) for _ in range(1 + self.per_view))
 
     def bounds(self) -> dict[str, float]:

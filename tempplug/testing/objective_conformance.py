@@ -22,6 +22,7 @@ from tempplug.testing.conformance import (
     ConformanceError,
     check_training,
     computed_in,
+    contract_of,
     prepared_map,
     require,
     similarities_of,
@@ -132,12 +133,8 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
     >>> check_objective(create_objective("infonce"))
     >>> check_objective(create_objective("amcl-top:top_k=2,beta=0.1"), strategy="amcl:dimension=8")
     """
-    if not isinstance(objective, Objective):
-        raise ConformanceError(f"{objective!r} is not an instance of tempplug.Objective.")
-    label = f"objective '{objective.name or type(objective).__name__}': "
     trained = create_strategy("fixed" if strategy is None else strategy)
-    try:
-        require(bool(objective.name), "the class has no name.")
+    with contract_of(objective, Objective):
         for dtype in sorted({computed_in(objective, free=each) for each in (torch.float32, torch.float64)}, key=str):
             rows = _rows_of(objective, None if strategy is None else trained, dtype)
             value, ends = _row_loss(objective, rows), (rows.positive_logit, rows.negative_lse)
@@ -158,5 +155,3 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
             same = torch.allclose(_row_loss(objective, shifted), value, rtol=close, atol=close)
             require(same, "a constant added to all logits of a row changes its loss.")
         check_training(trained, objective)
-    except ConformanceError as error:
-        raise ConformanceError(label + str(error)) from error

@@ -53,6 +53,12 @@ class Work:
         """The padded number of dimensions."""
         return self.anchors.shape[1]
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What all kernels take beside tensors: the numbers of roles and map, and what is compiled in."""
+        named = {"MAP": self.map.kind, "PER_ANCHOR": self.map.per_anchor, "WIDTH": self.width}
+        return {**self.roles, **self.map.numbers(), **named}
+
     def transposed(self) -> Work:
         """Returns the same pairs the other way round; of square roles with one diagonal, which do not change."""
         return Work(self.candidates, self.anchors, self.dimension, self.factor, self.map, self.roles, self.tiles)
@@ -79,11 +85,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], tile: Tile, tensors: dict[str, T
     device = next(iter(tensors.values())).device
     # Kernels go to the current device, which need not be that of the tensors.
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-        kernel[grid](**tensors, **arguments, **tile.options())
-
-
-def _blocks(tile: Tile) -> dict[str, int]:
-    return {"BLOCK_M": tile.rows, "BLOCK_N": tile.columns}
+        kernel[grid](**tensors, **arguments, BLOCK_M=tile.rows, BLOCK_N=tile.columns, **tile.options())
 
 
 def sums(work: Work) -> Tensor:
@@ -91,24 +93,17 @@ def sums(work: Work) -> Tensor:
     count = work.roles["anchors"]
     statistics = torch.empty(2, count, dtype=torch.float32, device=work.anchors.device)
     flag = torch.zeros(1, dtype=torch.int32, device=work.anchors.device)
-    tensors = {
-        "rows": work.anchors,
-        "columns": work.candidates,
-        "factor": work.factor,
-        "statistics": statistics,
-        "flag": flag,
-    }
-    shared = {**work.roles, **work.map.numbers(), "MAP": work.map.kind, "PER_ANCHOR": work.map.per_anchor, "WIDTH": work.width}
+    tensors = {"rows": work.anchors, "columns": work.candidates, "factor": work.factor, "statistics": statistics, "flag": flag}
     tile = work.tiles.sums(work.width, work.map.kind)
     # Only a profile's largest logit is known without its tensor.
     top = LOG2E / work.map.low if work.map.low else 0.0
     headroom = LARGEST_SUM - math.ceil(math.log2(work.roles["candidates"]))
     grid = (-(-count // tile.rows),)
-    _launch(row_sums, grid, tile, tensors, **shared, top=top, headroom=headroom, BLOCK_K=tile.depth, **_blocks(tile))
+    _launch(row_sums, grid, tile, tensors, **work.arguments, top=top, headroom=headroom, BLOCK_K=tile.depth)
     if work.map.kind != "log-odds":
         tile = work.tiles.online(work.width)
         grid = (-(-count // tile.rows),)
-        _launch(row_sums_online, grid, tile, tensors, **shared, BLOCK_K=tile.depth, **_blocks(tile))
+        _launch(row_sums_online, grid, tile, tensors, **work.arguments, BLOCK_K=tile.depth)
     return statistics
 
 
@@ -135,17 +130,12 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
             "pivots": pivots,
             "gain": gain,
         },
-        **work.roles,
-        **work.map.numbers(),
-        MAP=work.map.kind,
+        **work.arguments,
         DETACH=work.map.detach,
-        PER_ANCHOR=work.map.per_anchor,
         SWAPPED=swapped,
         ROW=own.counts,
         COLUMN=other.counts,
         DIMENSION=work.dimension,
-        WIDTH=work.width,
-        **_blocks(tile),
     )
     return result
 
@@ -211,16 +201,11 @@ def _fill(
         column_begin=across[0],
         column_end=across[1],
         stride=slab.stride(0),
-        **work.roles,
-        **work.map.numbers(),
-        MAP=work.map.kind,
+        **work.arguments,
         DETACH=work.map.detach,
-        PER_ANCHOR=work.map.per_anchor,
         ROW=rows.counts,
         COLUMN=columns.counts,
-        WIDTH=work.width,
         BLOCK_K=tile.depth,
-        **_blocks(tile),
     )
 
 
@@ -243,5 +228,4 @@ def _add(result: Tensor, left: Tensor, right: Tensor) -> None:
         DIMENSION=dimension,
         WIDTH=right.shape[1],
         BLOCK_K=tile.depth,
-        **_blocks(tile),
     )
