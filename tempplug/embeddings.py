@@ -136,12 +136,11 @@ def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tupl
     return units, zero[0] if zero else None
 
 
-def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor | None]:
+def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
     """Returns the rows divided by their norm, in at least float32, and which rows had none.
 
     Args:
         embeddings: [B, D], or several such, whose rows come out one behind the other.
-        twice: whether second derivatives are wanted, which keeps the inputs as well.
 
     Returns:
         [B, D] unit rows, and [B] booleans: True where the norm is below the smallest that has a direction; those rows are
@@ -152,7 +151,7 @@ def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor 
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([False,  True]))
     """
-    (unit,), without = unit_groups([embeddings], twice)
+    (unit,), without = unit_groups([embeddings])
     return unit, without
 
 

@@ -242,20 +242,10 @@ class ContrastiveLoss(nn.Module):
         index: Tensor | None = None,
         uncertainty: Tensor | None = None,
     ) -> Tensor:
-        """Returns the dense logits of view_a's rows against view_b's, [B, M], for losses that need them.
+        """Returns the dense logits of view_a's rows [B, D] against view_b's [M, D], [B, M], for losses that need them.
 
-        Args:
-            view_a: [B, D] raw embeddings.
-            view_b: [M, D] raw embeddings; the first B rows count as positives for strategies that look at them.
-            labels: [B] class of each row of view_a, where the strategy reads it, as the next two.
-            index: [B] position of each row in the data set.
-            uncertainty: [B].
-
-        Raises:
-            TensorError: as for a call.
-            ShapeError: shapes do not fit.
-            ConfigError: the strategy misses an argument, or does not read one that was given.
-            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
+        The first B rows of view_b count as positives for strategies that read these. Optional arguments and errors are as of a
+        call.
         """
         return dense_logits(self.strategy, view_a, view_b, labels, index, uncertainty)
 
@@ -270,7 +260,7 @@ class ContrastiveLoss(nn.Module):
         return list(cast(Iterable[NegativeTerm], self.negatives))
 
     def accepted(self, **offered: Any) -> dict[str, Any]:
-        """Returns those of the arguments that layout or strategy read, for code that knows more than every loss wants.
+        """Returns those of the arguments that some part of the loss reads, for code that has more than every loss reads.
 
         >>> ContrastiveLoss("individual:size=9").accepted(index=torch.arange(3), labels=torch.zeros(3))
         {'index': tensor([0, 1, 2])}
@@ -318,11 +308,7 @@ class ContrastiveLoss(nn.Module):
 
     @left_out(OUTSIDE)
     def _loss(
-        self,
-        view_a: Embeddings,
-        view_b: Embeddings | None,
-        given: dict[str, Any],
-        of_head: Callable[..., Tensor] = Head.loss,
+        self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], of_head: Callable[..., Tensor] = Head.loss
     ) -> Tensor:
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):

@@ -255,11 +255,11 @@ class Option:
 
 @cache
 def options_of(target: type) -> tuple[Option, ...]:
-    """Returns the options that the constructor of ``target`` takes, in order; annotations are read once a class.
+    """Returns the options that the constructor of ``target`` takes, in order.
 
     Args:
-        target: a class whose ``__init__`` annotates its options with ``Annotated[type, Number(...)]`` and its like; or a
-            dataclass whose fields do, with those of its bases.
+        target: a dataclass whose fields are annotated with ``Annotated[type, Number(...)]`` and the like, or a class whose
+            ``__init__`` is.
 
     Raises:
         ConfigError: an annotation names something that does not exist when the program runs.
@@ -286,11 +286,7 @@ def options_of(target: type) -> tuple[Option, ...]:
 
 
 def check_fields(settings: object, of: str = "") -> None:
-    """Checks every field of a dataclass against its declared range, and gives it the value that the kind makes of it.
-
-    Args:
-        settings: a dataclass whose fields are options; may be frozen.
-        of: whose options these are, for messages; empty where their names say enough.
+    """Checks every field of a dataclass, frozen or not, and gives it the value that its kind returns; ``of`` is for messages.
 
     Raises:
         ConfigError: a field is of the wrong type or out of range; the message names it, its value and the range.

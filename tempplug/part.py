@@ -14,8 +14,8 @@ class Part(Configured, nn.Module):
     """A module whose options are checked and written into spec strings.
 
     A subclass sets ``name``, ``formula`` and ``source``, and declares its options (`tempplug.options`): as fields of a
-    ``@dataclass(eq=False, repr=False)``, or in an ``__init__`` that passes them to this class's. Everything learned or counted
-    belongs in parameters or buffers, so that it is saved.
+    ``@dataclass(eq=False, repr=False)``, or in an ``__init__`` that passes them to this class's. An option of a wrong type or
+    out of its range raises `ConfigError`. Everything learned or counted belongs in parameters or buffers, so that it is saved.
 
     Attributes:
         takes: names of the arguments of a call that it reads. A call that gives one which no part of the loss reads is refused.

@@ -23,13 +23,7 @@ DECADE = 10.0
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two ends, which belong to it.
-
-    Attributes:
-        low: less than ``high``.
-        high: greater than ``low``.
-        integer: whole numbers alone.
-    """
+    """Numbers from ``low`` to a greater ``high``, both included; whole ones alone if ``integer``."""
 
     low: float
     high: float

@@ -32,11 +32,6 @@ def plain_only() -> bool:
     return torch.compiler.is_compiling() or transformed()
 
 
-def fake_mode() -> bool:
-    """Returns whether FakeTensorMode is active; what is kept for later calls must not be made there."""
-    return bool(_len_torch_dispatch_stack()) and detect_fake_mode() is not None
-
-
 def recomputing() -> bool:
     """Returns whether this code runs inside a backward pass, as the second computation of a checkpointed call does."""
     return torch._C._current_graph_task_id() != -1

@@ -36,16 +36,16 @@ EngineName = Literal["auto", "dense", "tiled", "triton"]
 
 @dataclass(slots=True)
 class Batch:
-    """What a strategy may look at before it chooses a logit map.
+    """What a strategy may read before it chooses a logit map.
 
     Attributes:
-        positive_similarity: [G] each anchor's mean cosine similarity over its positives, detached; anchors without a
-            positive are left out.
+        positive_similarity: [G] each anchor's mean cosine similarity over its positives, detached; anchors without a positive
+            are left out.
         anchors: [N, D] unit rows; None of scores that the caller computed, as ``candidates``.
         candidates: [M, D] unit rows, of all processes.
-        labels: [N] class of each anchor, where the caller gave labels.
-        index: [N] position of each anchor in the data set, where the caller gave it.
-        uncertainty: [N] the learned scalar of each anchor (TaU), where the caller gave it.
+        labels: [N] class of each anchor, None unless given, as the next two.
+        index: [N] position of each anchor in the data set.
+        uncertainty: [N] the learned scalar of each anchor (TaU).
         of_view_a: how many of the anchors, the first ones, are rows of view_a; None: all.
     """
 

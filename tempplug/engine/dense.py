@@ -23,11 +23,7 @@ def dense_similarity(block: Block) -> Tensor:
 
 
 def dense_statistics(
-    block: Block,
-    logit_map: LogitMap,
-    wanted: Wanted = NOTHING,
-    terms: Sequence[TermMap] = (),
-    similarity: Tensor | None = None,
+    block: Block, logit_map: LogitMap, wanted: Wanted = NOTHING, terms: Sequence[TermMap] = (), similarity: Tensor | None = None
 ) -> RowStatistics:
     """Returns the statistics of every row; ``similarity`` [N, M] is that of `dense_similarity`, None to have it computed."""
     roles, pair = block.roles, wanted.pair_function

@@ -26,12 +26,7 @@ from tempplug.types import NOTHING, RowStatistics, Wanted
 
 
 def tiled_statistics(
-    block: Block,
-    logit_map: LogitMap,
-    *,
-    mirrored: bool = False,
-    wanted: Wanted = NOTHING,
-    terms: Sequence[TermMap] = (),
+    block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING, terms: Sequence[TermMap] = ()
 ) -> list[RowStatistics]:
     """Returns the statistics of every row, and with ``mirrored`` those of the transposed block from the same products.
 

@@ -108,13 +108,7 @@ class TermMap(ABC):
         """Returns what is added to the logits, in nats, broadcastable to the shape of ``similarity``, which is only read."""
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
-        """Returns the term bound to a tile or to index pairs; itself unless overridden.
-
-        Args:
-            rows: anchors of the tile, or with ``paired`` the anchor of each pair.
-            columns: candidates of the tile, or with ``paired`` the candidate of each pair.
-            paired: whether ``rows`` and ``columns`` run together (similarities of shape [P]) or span a tile [R, C].
-        """
+        """Returns the term bound to a tile or to index pairs; itself unless overridden; arguments as of `LogitMap.at`."""
         return self
 
 
@@ -189,19 +183,15 @@ class NegativeTerm(Part):
     def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of the pairs of a block, None for no term; called once a block, does O(N) work.
 
-        Args:
-            pairs: anchors, candidates, and what the call gave of them.
-
         Raises:
             TempplugError: an argument of the call does not fit.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement prepare(pairs) -> TermMap.")
 
     def observe(self, given: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Sees the arguments that the term takes, once a call, in training mode only, before `prepare`.
+        """Receives the arguments that the term takes, of this process's rows, by name and by that of the embeddings.
 
-        Args:
-            given: what the call gave, by the name of the argument and of the embeddings: of this process's rows.
+        Called once a call, in training mode only, before `prepare`.
         """
 
     @property

@@ -23,9 +23,6 @@ class Debiased(NegativeTerm):
     Args:
         prior: π, in [0, 1): the share of negatives that are of the anchor's own class.
 
-    Raises:
-        ConfigError: the option is out of range.
-
     The estimator works on sums of rows and not on pairs. For the same reason the weights of Robinson et al. 2021 (HCL) are no
     term: they are normalised over the row, and carry gradient.
 

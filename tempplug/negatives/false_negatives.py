@@ -23,9 +23,6 @@ class FalseNegatives(NegativeTerm):
         weight: w, in [0, 1): the weight of such a pair in the sum over negatives; 0 leaves it out.
         blocks: of the layout ``cross-view``, such as ``ab/aa``; all by default.
 
-    Raises:
-        ConfigError: an option is out of range.
-
     s⁺ is the mean similarity over an anchor's positives, and of the pair (a_i, b_i) in every block.
 
     Source: Zhang et al. 2025, Qwen3 Embedding, section 3 (absolute); Moreira et al. 2024, NV-Retriever, section 4 (relative).

@@ -20,16 +20,8 @@ class Guide(FalseNegatives):
     """Leaves out the negatives that a guide model finds more similar than the positive, by more than a margin.
 
     The call passes ``guide={"view_a": [B, E], "view_b": [B, E]}``, the guide's raw embeddings of the same rows, and those of
-    ``hard_negatives`` and ``queue`` where there are any.
-
-    Args:
-        margin: m, from -2 to 2, as of ``false-negatives``: GISTEmbed's margin of 0.1 is -0.1 here.
-        rule: ``absolute`` or ``relative``, as of ``false-negatives``.
-        weight: as of ``false-negatives``.
-        blocks: as of ``false-negatives``.
-
-    Raises:
-        ConfigError: an option is out of range.
+    ``hard_negatives`` and ``queue`` where there are any. Options are as of ``false-negatives``; GISTEmbed's margin of 0.1 is
+    -0.1 here.
 
     Source: Solatorio 2024, GISTEmbed, eq. 4.
     """

@@ -21,9 +21,6 @@ class Hardness(NegativeTerm):
         of: which negatives: ``all``, the anchor's own ``hard`` ones, or ``in-batch``: all but those of the anchor's own row.
         blocks: of the layout ``cross-view``, such as ``ab``; all by default.
 
-    Raises:
-        ConfigError: an option is out of range.
-
     Source: Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma, section 2.3.
     """
 
@@ -50,13 +47,7 @@ class Hardness(NegativeTerm):
 
 
 class TimesSimilarity(TermMap):
-    """α·s of all pairs, or of some.
-
-    Args:
-        strength: α.
-        own: keys that are equal where a candidate is the anchor's own; None for all pairs.
-        hard: [M] which candidates are hard negatives, where the anchor's own ones are chosen; None where the others are.
-    """
+    """α·s of all pairs; with ``own`` keys where these differ; with ``hard`` of hard negatives where they are equal."""
 
     def __init__(self, strength: float, own: Keys | None = None, hard: Tensor | None = None) -> None:
         self.strength, self.own, self.hard = strength, own, hard

@@ -27,12 +27,10 @@ class LogQ(NegativeTerm):
     (of view_a where there is no other) in the training so far.
 
     Args:
-        size: how many different items there are, from 1 to 1e10; none: the call gives ln q.
+        size: how many different items there are, from 1 to 1e10, an index outside of which is refused; none: the call gives ln
+            q.
 
-    Raises:
-        ConfigError: an option is out of range; at a call, an index lies outside.
-
-    The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders does so, too.
+    The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders also keeps it.
 
     Source: Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, eq. 4 and 5.
     """
@@ -98,11 +96,7 @@ class LogQ(NegativeTerm):
 
 
 class OfCandidate(TermMap):
-    """One number for each candidate.
-
-    Args:
-        values: [M], or in the shape of its tile.
-    """
+    """One number for each candidate, [M], or in the shape of its tile."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values

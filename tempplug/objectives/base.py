@@ -34,12 +34,7 @@ class Objective(Part):
     pair_function: PairFunction | None = None
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
-        """Returns the loss of each anchor, [N], in nats.
-
-        Args:
-            statistics: of the rows; see `tempplug.types.RowStatistics`.
-            auxiliary: batch-wide positive similarities, and the statistics of the second pass where `second_map` asked.
-        """
+        """Returns the loss of each anchor, [N], in nats; ``auxiliary`` holds the positive similarities of the whole batch."""
         raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
 
     def first_map(self, logit_map: LogitMap) -> LogitMap:
@@ -51,13 +46,9 @@ class Objective(Part):
         return None
 
     def observe(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:
-        """Sees the statistics of the batch, in training mode only, before `row_loss`; for what is counted in buffers.
+        """Receives the statistics of the batch, in training mode only, before `row_loss`; for what is counted in buffers.
 
-        Returns what `row_loss` finds as ``observed`` of its auxiliary, [N], without gradient.
-
-        Args:
-            batch: as a strategy sees it.
-            statistics: of its rows.
+        Returns [N] without gradient, which `row_loss` finds as ``observed`` of its auxiliary, or None.
 
         Raises:
             ConfigError: the batch lacks an input that this objective needs.
@@ -70,10 +61,7 @@ class Objective(Part):
         return type(self).observe is not Objective.observe
 
     def learned(self) -> dict[str, Tensor]:
-        """Returns the learned numbers that the record of a step shows, one number each, ``bias`` as ``objective_bias``.
-
-        These are the parameters of one number unless overridden: an objective that learns a logarithm may show its exponential.
-        """
+        """Returns the learned numbers of the record (``bias`` as ``objective_bias``): by default all single parameters."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.numel() == 1}
 
 

@@ -19,13 +19,7 @@ from tempplug.types import Auxiliary, RowStatistics
 class DCLW(Objective):
     """DCL with -w_i·l⁺, w_i = 2 - exp(s⁺/σ)/mean(exp(s⁺/σ)), the mean over the whole batch, all processes included.
 
-    Weights carry no gradient (as in lightly) and are negative where one positive dominates the batch.
-
-    Args:
-        sigma: σ, from 1e-9 to 1e9.
-
-    Raises:
-        ConfigError: sigma is out of range.
+    Weights carry no gradient (as in lightly) and are negative where one positive dominates the batch. σ is from 1e-9 to 1e9.
 
     Source: Yeh et al. 2022, eq. 7.
     """

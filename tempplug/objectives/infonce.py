@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tempplug.objectives.base import Objective, softplus
 from tempplug.types import Auxiliary, RowStatistics
-
-
-@lru_cache(maxsize=64)
-def _minus_one(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Returns -1 for every row, [count]; shared by all calls, so it must not be changed."""
-    with torch.inference_mode(False):
-        return torch.full((count,), -1, dtype=dtype, device=device)
 
 
 @dataclass(eq=False, repr=False)

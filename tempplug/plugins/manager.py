@@ -22,14 +22,7 @@ from typing import Any
 import pluggy
 
 from tempplug import __version__
-from tempplug.errors import (
-    ConfigError,
-    DuplicateNameError,
-    MissingDependencyError,
-    TempplugError,
-    install_command,
-    unknown,
-)
+from tempplug.errors import ConfigError, DuplicateNameError, MissingDependencyError, TempplugError, install_command, unknown
 from tempplug.plugins import info as declarations
 from tempplug.plugins.info import PROJECT, CommandInfo, Info, InfoType
 
@@ -144,11 +137,7 @@ class Registry:
             raise MissingDependencyError(_missing(info, package, error)) from error
 
     def check_installed(self, info: Info) -> None:
-        """Makes sure that a declaration's frameworks are there, without importing anything.
-
-        Raises:
-            MissingDependencyError: one is not installed; the message has the pip command.
-        """
+        """Raises `MissingDependencyError`, with the pip command, where a declaration's framework is absent; imports nothing."""
         package = next((each for each in info.requires if not _installed(each)), "")
         if package:
             raise MissingDependencyError(_missing(info, package))

@@ -37,16 +37,13 @@ class Strategy(Part):
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the logit map of this batch; called once per batch and direction, does O(N) work.
 
-        Args:
-            batch: what the call offers; see `tempplug.types.Batch`.
-
         Raises:
             ConfigError: the batch lacks an input that this strategy needs; the message names both.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement prepare(batch) -> LogitMap.")
 
     def observe(self, batch: Batch, statistics: RowStatistics) -> None:
-        """Sees the statistics of the batch, in training mode only, after the engine and before the objective."""
+        """Receives the statistics of the batch, in training mode only, after the engine and before the objective."""
 
     @property
     def observes(self) -> bool:
@@ -77,16 +74,11 @@ class Strategy(Part):
         )
 
     def layer_for(self, rows: Tensor, layer: nn.Linear, name: str) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of a layer of embeddings, in the type of these.
-
-        Args:
-            rows: [N, D].
-            layer: of the option ``dimension``.
-            name: of the layer, for the message.
+        """Returns weight and bias of a layer of embeddings [N, D], in the type of these.
 
         Raises:
             ShapeError: D is not ``dimension``.
-            TensorError: the layer is on another device.
+            TensorError: the layer is on another device; the message has its name.
         """
         if rows.shape[-1] != layer.in_features:
             raise ShapeError(

@@ -57,20 +57,13 @@ class DySTreSS(Strategy):
     width: Annotated[
         float | None,
         Number(
-            at_least=1e-3,
-            optional=True,
-            only_with=_SHIFTED,
-            help="profile shifted: half a period; by default (1+|shift|)/2",
+            at_least=1e-3, optional=True, only_with=_SHIFTED, help="profile shifted: half a period; by default (1+|shift|)/2"
         ),
     ] = None
     rate: Annotated[
         float,
         Number(
-            at_least=1e-3,
-            at_most=1e6,
-            search=(1, 10),
-            only_with=_EXPONENTIAL,
-            help="profile exponential: how fast τ saturates",
+            at_least=1e-3, at_most=1e6, search=(1, 10), only_with=_EXPONENTIAL, help="profile exponential: how fast τ saturates"
         ),
     ] = 3.5
     detach: Annotated[bool, Flag(help="treat τ as a constant in the gradient")] = True

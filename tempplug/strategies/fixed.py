@@ -18,9 +18,6 @@ class Fixed(Strategy):
     Args:
         temperature: τ, from 1e-9 to 1e9.
 
-    Raises:
-        ConfigError: the temperature is out of range.
-
     Source: SimCLR (Chen et al. 2020), section 2.1.
 
     >>> Fixed(temperature=0.1).spec()

@@ -23,11 +23,11 @@ class Individual(Strategy):
     """Divides row i by the temperature of example i, which follows how hard the negatives of this example are.
 
     After each training step, with g_i the mean of exp(s/τ_i) over the negatives of example i (of all its anchors of the batch):
-    s_i ← (1-γ)·s_i + γ·g_i (g_i in the first batch with the example), gradient ln s_i + ρ - mean(exp(s/τ_i)·s/τ_i)/s_i cut to
-    ±3, u_i ← (1-m)·u_i + m·gradient, τ_i ← τ_i - lr·u_i within its bounds. All of it is kept as logarithms, so that no
+    s_i ← (1-γ)·s_i + γ·g_i (g_i in the first batch with the example), gradient ln s_i + ρ - mean(exp(s/τ_i)·s/τ_i)/s_i clipped
+    to ±3, u_i ← (1-m)·u_i + m·gradient, τ_i ← τ_i - lr·u_i within its bounds. All of it is kept as logarithms, so that no
     temperature overflows, in buffers of the length of the data set.
 
-    The strategy supplies temperatures only; the objective weighs the rows. iSogCLR as released for one encoder is this with
+    The strategy supplies only temperatures; the objective weighs the rows. iSogCLR as released for one encoder is this with
     ``sogclr:relative=false,per_view=false`` of the same γ; for images and texts it is this with ``per_view=true,relative=true``
     beside ``sogclr``.
 
@@ -41,12 +41,12 @@ class Individual(Strategy):
         momentum: m, weight of the newest gradient, in (0, 1].
         learning_rate: lr of the temperatures, greater than 0.
         per_view: whether the anchors of view_b, such as texts, have temperatures of their own, at ``size`` and behind.
-        relative: whether s - s⁺ stands in the place of s in all averages, as in the paper.
+        relative: whether s - s⁺ replaces s in all averages, as in the paper.
 
     Raises:
         ConfigError: an option is out of range; at a call, ``index`` is missing or outside the data set.
 
-    Source: Qiu et al. 2023, algorithm 1; the cut of the gradient and the bounds are those of the released code.
+    Source: Qiu et al. 2023, algorithm 1; the clipping of the gradient and the bounds are those of the released code.
 
     >>> Individual(size=3).temperatures
     tensor([0.1000, 0.1000, 0.1000])

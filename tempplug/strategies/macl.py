@@ -21,20 +21,17 @@ from tempplug.types import Batch
 class MACL(Strategy):
     """Divides by τ = τ₀·(1 + α·(A - A₀)), A the mean similarity of the batch's positives, detached.
 
-    τ is not positive where A ≤ A₀ - 1/α (with the paper's SimCSE setting: A ≤ 0.3), which would turn the loss around.
-    It is therefore floored at ``floor_ratio``·τ₀; the buffer ``floor_hits`` counts those batches and the first one warns.
-    The reweighting of the paper is the objective ``reweighted``. A is a mean of cosines: A₀, and the temperatures that α gives,
-    are chosen for its range [-1, 1], so that scores of another scale (`tempplug.ContrastiveLoss.from_scores`) are refused.
+    τ is not positive where A ≤ A₀ - 1/α (with the paper's SimCSE setting: A ≤ 0.3), which would invert the loss. It is
+    therefore floored at ``floor_ratio``·τ₀; the buffer ``floor_hits`` counts those batches and the first one warns. The
+    reweighting of the paper is the objective ``reweighted``. A is a mean of cosines, and A₀ and α are chosen for its range [-1,
+    1]: scores of another scale (`tempplug.ContrastiveLoss.from_scores`) are refused.
 
     Args:
-        base_temperature: τ₀, from 1e-9 to 1e9, as the lowest and the highest temperature that follow.
+        base_temperature: τ₀; the lowest and the highest temperature that follow must lie between 1e-9 and 1e9.
         alpha: α, from 0 to 1e6. The paper's text says [0, 1], its own SimCSE setting is 2.
         threshold: A₀, in [-1, 1].
         floor_ratio: in (0, 1].
-        strict: raise where the floor would be hit, in place of flooring.
-
-    Raises:
-        ConfigError: an option is out of range; with ``strict``, a batch whose τ lies below the floor.
+        strict: raise `ConfigError` at a batch below the floor, in place of flooring.
 
     Source: Huang et al. 2023, eq. 7; settings in its section 6 and appendix B.
 

@@ -16,11 +16,8 @@ class TemperatureFree(Strategy):
     """Maps each similarity to ln((1+s)/(1-s)) = 2·atanh(s), clamped at 1 - eps.
 
     Args:
-        eps: in [1.2e-7, 1). The paper clamps nothing, which is infinite at s = ±1; smaller values let a few
-            near-duplicate negatives dominate the gradient.
-
-    Raises:
-        ConfigError: eps is out of range (below 1.2e-7, 1 - eps rounds to 1 in float32).
+        eps: in [1.2e-7, 1), below which 1 - eps rounds to 1 in float32. The paper clamps nothing, which is infinite at s = ±1;
+            smaller values let a few near-duplicate negatives dominate the gradient.
 
     Source: Temperature-Free InfoNCE, eqs. 11-12 (scaled log-odds; atanh without the factor 2 is another loss).
 

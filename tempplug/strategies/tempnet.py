@@ -30,15 +30,11 @@ class TempNet(Strategy):
     the network's own loss in the paper; other objectives train it as they train a learned scalar.
 
     Args:
-        dimension: D of the embeddings.
+        dimension: D of the embeddings; others raise `ShapeError` at a call.
         temperature_min: τmin, from 1e-9 to 1e9.
         temperature_max: τmax, at least ``temperature_min``.
         prototypes: M, at least 1.
         per_view: whether the anchors of view_b have a network of their own, as texts do in the paper.
-
-    Raises:
-        ConfigError: an option is out of range.
-        ShapeError: at a call, embeddings of another dimension.
 
     Source: Qiu et al. 2024, section 4, for images and texts. Left out here: in training the released code drops half of
     σ(Wx + b), and it may start the prototypes at embeddings of the data.

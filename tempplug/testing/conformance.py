@@ -83,11 +83,7 @@ def random_rows(*shape: int, seed: int) -> Tensor:
 
 def known_of_anchors(dtype: torch.dtype) -> dict[str, Tensor]:
     """Returns what a call may tell of each anchor: labels 0 and 1, indices 0 to 15, an uncertainty."""
-    return {
-        "labels": torch.arange(ROWS) % 2,
-        "index": torch.arange(ROWS),
-        "uncertainty": random_rows(ROWS, seed=1).to(dtype),
-    }
+    return {"labels": torch.arange(ROWS) % 2, "index": torch.arange(ROWS), "uncertainty": random_rows(ROWS, seed=1).to(dtype)}
 
 
 def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:

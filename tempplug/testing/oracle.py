@@ -304,11 +304,7 @@ def oracle_row_losses(
 
 
 def oracle_loss(
-    view_a: Tensor,
-    view_b: Tensor | None = None,
-    *,
-    reduction: Literal["mean", "none"] = "mean",
-    **arguments: Any,
+    view_a: Tensor, view_b: Tensor | None = None, *, reduction: Literal["mean", "none"] = "mean", **arguments: Any
 ) -> Tensor:
     """Returns the loss: the mean over the anchors that have one, or with ``reduction="none"`` one loss an anchor.
 
