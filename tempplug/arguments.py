@@ -108,13 +108,10 @@ def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
 def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | None = "fixed") -> argparse._ArgumentGroup:
     """Adds the four flags to a parser, each also spelled with underscores, and returns their group.
 
-    The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``),
-    ``contrastive_objective`` (str) and ``contrastive_negatives`` (str, None for no terms on negatives). `merge_spec` turns the
-    first two into what `tempplug.create_strategy` takes; the others are as `tempplug.ContrastiveLoss` takes them.
-
-    Args:
-        parser: any argparse parser.
-        default: spec string when the flag is absent.
+    The parsed namespace has ``temperature_strategy`` (str, by default ``default``), ``temperature_args`` (list of
+    ``key=value``), ``contrastive_objective`` (str) and ``contrastive_negatives`` (str, None for no terms on negatives).
+    `merge_spec` turns the first two into what `tempplug.create_strategy` takes; the others are as `tempplug.ContrastiveLoss`
+    takes them.
 
     >>> parser = argparse.ArgumentParser()
     >>> group = add_temperature_arguments(parser)

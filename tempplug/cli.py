@@ -41,11 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def shell(command: Callable[[], object]) -> int:
-    """Returns the exit status of whatever runs a command, and says in one line why it ended before its end.
-
-    Args:
-        command: returns a status, or None for 0.
-    """
+    """Returns the exit status of a command, and prints one line where it ended before its end; None as its result means 0."""
     streams: Any = sys  # a stream is None where the process was started with it closed
     if streams.stderr is None:
         streams.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115

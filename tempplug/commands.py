@@ -35,14 +35,7 @@ EPILOG = (
 
 
 def run(words: list[str]) -> object:
-    """Runs a command and returns its exit status, or what a plugin's command returns in its place.
-
-    Args:
-        words: after ``tempplug``.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command of the words after ``tempplug``; returns its exit status, or what a plugin's command returns."""
     if words and words[0] not in OWN_COMMANDS and not words[0].startswith("-"):
         return _plugin_command(words)
     parsed = _parser().parse_args(words)

@@ -137,15 +137,10 @@ def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tupl
 
 
 def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Returns the rows divided by their norm, in at least float32, and which rows had none.
+    """Returns the rows of one or several [B, D] divided by their norm, in at least float32, and which rows had none.
 
-    Args:
-        embeddings: [B, D], or several such, whose rows come out one behind the other.
-
-    Returns:
-        [B, D] unit rows, and [B] booleans: True where the norm is below the smallest that has a direction; those rows are
-        0 with zero gradient. None instead of the booleans says that every norm is an ordinary number, so that no row is
-        without direction and no value is NaN or infinite.
+    The latter are [B] booleans: True where the norm is below the smallest that has a direction; those rows are 0 with zero
+    gradient. None in their place means that every norm is an ordinary number, so that no value is NaN or infinite either.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     (tensor([[0.6000, 0.8000],

@@ -131,12 +131,7 @@ def check_embeddings(name: str, value: object, device: torch.device, dimension: 
 
 
 def check_hard_negatives(value: object, device: torch.device, size: int, dimension: int) -> Tensor | None:
-    """Returns hard negatives [H, D] or [B, k, D] as [H, D] or [B·k, D].
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: of another shape.
-    """
+    """Returns hard negatives [H, D] or [B, k, D] as [H, D] or [B·k, D]; raises as `check_embeddings`."""
     if value is None:
         return None
     given = check_tensor("hard_negatives", value, device)
@@ -161,13 +156,7 @@ def check_integers(name: str, value: object, device: torch.device, size: int) ->
 
 
 def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
-    """Returns the uncertainty of each anchor, [B] or a pair of such; None where none was given.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: not one number a row of view_a, or not one tensor or two.
-        NonFiniteError: NaN or infinite (on CPU).
-    """
+    """Returns the uncertainty of each anchor, [B] or a pair of such, None where none was given; NaN raises `NonFiniteError`."""
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not any(isinstance(each, Tensor) for each in value):
@@ -178,12 +167,7 @@ def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor 
 
 
 def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int, int]) -> Tensor | None:
-    """Returns a boolean mask [B, M], None where none was given.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: of another shape.
-    """
+    """Returns a boolean mask [B, M], None where none was given; raises as `check_tensor`, and `ShapeError` for other shapes."""
     if value is None:
         return None
     mask = check_tensor(name, value, device)

@@ -196,12 +196,10 @@ class ContrastiveLoss(nn.Module):
     ) -> Tensor:
         """Returns the loss of scores in place of cosines, such as MaxSim's or a cross encoder's; as a call does, in nats.
 
-        Under ``cross-view`` column i is the positive of row i, and the columns from N on are hard negatives, which are of no
-        row; with directions ``ab+ba`` the columns are anchors, too. Under ``masks`` the masks say what each score is, so that
-        the M candidates may be each row's own, as a cross encoder's are. Gradient flows to the scores.
-
-        Strategies and terms on negatives that are defined for cosines refuse (their ``cosines_only``). Temperatures and margins
-        are in units of the scores.
+        Under ``cross-view`` column i is the positive of row i, and the columns from N on are hard negatives that belong to no
+        row; with directions ``ab+ba`` the columns are anchors, too. Under ``masks`` the masks define each score, so that the M
+        candidates may be each row's own, as a cross encoder's are. Gradient flows to the scores. Strategies and terms that are
+        defined for cosines refuse (their ``cosines_only``). Temperatures and margins are in units of the scores.
 
         Args:
             scores: [N, M] floating point, of any range; row i is that of view_a in what follows, column j that of view_b.
@@ -213,10 +211,8 @@ class ContrastiveLoss(nn.Module):
             of_rows: as of a call, with ``hard_negatives`` for the columns from N on.
 
         Raises:
-            TensorError: as for a call.
-            ShapeError: shapes do not fit, or there are fewer columns than rows without masks.
-            ConfigError: layout, strategy, a term, the engine or ``gather=True`` has no meaning for scores, or as for a call.
-            NonFiniteError: scores hold NaN or infinite values (on CPU).
+            TempplugError: as for a call; `ConfigError` also where a part of the loss, or ``gather=True``, has no meaning for
+                scores, and `ShapeError` where there are fewer columns than rows without masks.
 
         >>> scores = torch.tensor([[9.0, 4.0, 5.0], [3.0, 8.0, 2.0]])
         >>> round(ContrastiveLoss("fixed:temperature=1", layout="cross-view").from_scores(scores).item(), 6)
@@ -283,14 +279,14 @@ class ContrastiveLoss(nn.Module):
         return cast(StepRecord, record)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Tells schedules how far training is: epochs done (fractions allowed), and optimizer steps done."""
-        self.strategy.set_progress(epoch, step)
-        self.objective.set_progress(epoch, step)
+        """Tells all parts how far training is: epochs done (fractions allowed), and optimizer steps done."""
+        for part in (self.strategy, self.objective, *self.terms):
+            part.set_progress(epoch, step)
 
     def set_length(self, epochs: float) -> None:
-        """Tells schedules the length of the training in epochs."""
-        self.strategy.set_length(epochs)
-        self.objective.set_length(epochs)
+        """Tells all parts the length of the training in epochs."""
+        for part in (self.strategy, self.objective, *self.terms):
+            part.set_length(epochs)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare (timm's convention)."""

@@ -19,12 +19,16 @@ from tempplug.precision import at_least_float32
 ROWS_AT_ONCE = 512
 
 
+def _check_floating(name: str, values: Tensor) -> None:
+    if not values.is_floating_point():
+        raise ConfigError(f"{name} of dtype {values.dtype} must be floating point.")
+
+
 def _unit_rows(embeddings: Tensor, name: str, minimum: int) -> Tensor:
     if embeddings.ndim != 2 or len(embeddings) < minimum:
         wanted = f"[N, D] with N at least {minimum}"
         raise ShapeError(f"{name} of shape {list(embeddings.shape)} must be {wanted}.")
-    if not embeddings.is_floating_point():
-        raise ConfigError(f"{name} of dtype {embeddings.dtype} must be floating point.")
+    _check_floating(name, embeddings)
     return unit_rows(embeddings.detach())[0]
 
 
@@ -63,9 +67,7 @@ def _log_mean_potential(points: Tensor, t: float) -> Tensor:
 def alignment(view_a: Tensor, view_b: Tensor) -> Tensor:
     """Returns the mean squared distance of the two views of an item; lower is more aligned, in [0, 4].
 
-    Args:
-        view_a: [N, D] raw embeddings.
-        view_b: [N, D] raw embeddings; row i is another view of row i of ``view_a``.
+    Row i of ``view_b`` [N, D] is another view of row i of ``view_a``; both are raw embeddings.
 
     Raises:
         ShapeError: the views are not two matrices of one shape.
@@ -172,8 +174,8 @@ def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
     if positive_lse.ndim != 1 or positive_lse.shape != negative_lse.shape or len(positive_lse) == 0:
         shapes = f"{list(positive_lse.shape)} and {list(negative_lse.shape)}"
         raise ShapeError(f"positive_lse and negative_lse of shapes {shapes} must both be [N] with N at least 1.")
-    if not (positive_lse.is_floating_point() and negative_lse.is_floating_point()):
-        raise ConfigError(f"positive_lse of dtype {positive_lse.dtype} and negative_lse must be floating point.")
+    _check_floating("positive_lse", positive_lse)
+    _check_floating("negative_lse", negative_lse)
     return torch.sigmoid(at_least_float32(negative_lse.detach()) - at_least_float32(positive_lse.detach())).mean()
 
 
@@ -196,8 +198,7 @@ def effective_negatives(log_weights: Tensor) -> Tensor:
     """
     if log_weights.ndim != 2:
         raise ShapeError(f"log_weights of shape {list(log_weights.shape)} must be [N, M].")
-    if not log_weights.is_floating_point():
-        raise ConfigError(f"log_weights of dtype {log_weights.dtype} must be floating point.")
+    _check_floating("log_weights", log_weights)
     kept = at_least_float32(log_weights.detach())
     kept = kept[(kept > -torch.inf).any(dim=1)]
     entropy: Tensor = torch.special.entr(kept.softmax(dim=1)).sum(dim=1)

@@ -28,13 +28,11 @@ ROUTES: dict[tuple[str, int, str], Route] = {("AuthenticAMD", 26, "AVX512"): "on
 
 
 class Processor(NamedTuple):
-    """What identifies a processor; numbers are 0 and texts empty where the system does not tell them.
+    """What identifies a processor; numbers are 0 and texts empty where the system does not report them.
 
     Attributes:
-        name: the model's name, such as ``AMD EPYC 9755``.
-        vendor: such as ``AuthenticAMD``.
-        family: the vendor's number of the family.
-        model: the vendor's number of the model within the family.
+        name: the model's name, such as ``AMD EPYC 9755``; ``vendor`` is such as ``AuthenticAMD``.
+        family: the vendor's number of the family, as ``model`` is that of the model within it.
         instructions: the widest instruction set that torch uses here, such as ``AVX512``, then matrix and bfloat16 extensions.
     """
 
@@ -67,11 +65,10 @@ def processor() -> Processor:
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Returns what decides the last digits of a result, beside its seed and code.
+    """Returns the facts that decide the last digits of a result, beside its seed and code.
 
-    Returns:
-        ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where the system tells them,
-        ``products`` (see `product_route`), ``cores``, ``threads`` that torch uses here, and ``gpu`` where there is one.
+    These are ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where known, ``products``
+    (see `product_route`), ``cores``, ``threads`` that torch uses here, and ``gpu`` where there is one.
     """
     here = processor()
     facts: dict[str, str | int] = {"vendor": here.vendor, "family": here.family, "model": here.model}

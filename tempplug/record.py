@@ -125,14 +125,7 @@ def _effective_negatives(trace: Trace) -> Tensor:
 
 @torch.no_grad()
 def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str, Tensor]:
-    """Returns what a record says of temperatures: their mean, smallest and largest, and the share on a bound, each [].
-
-    Warns, once for each strategy, where nearly all of them lie on its bounds.
-
-    Args:
-        strategy: that they come from; see `tempplug.Strategy.bounds`.
-        temperatures: [P] of some pairs.
-    """
+    """Returns the fields of a record about temperatures, and warns once where nearly all lie on a bound of the strategy."""
     if not len(temperatures):
         temperatures = temperatures.new_full((1,), torch.nan)
     at_bound = torch.zeros_like(temperatures, dtype=torch.bool)

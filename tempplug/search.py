@@ -40,11 +40,7 @@ class SearchSpace:
     """What is searched of a strategy; made by `search_space`.
 
     Parameters are called ``STRATEGY.OPTION`` in a tuner, so that an option ``learning_rate`` is not taken for the Trainer's.
-
-    Attributes:
-        strategy: its name.
-        held: options that the spec string gave.
-        searched: options by name, a `Range` or the words to choose from.
+    The options that the spec string gave are ``held``; ``searched`` has a `Range` or the words to choose from by option.
     """
 
     strategy: str
@@ -52,11 +48,10 @@ class SearchSpace:
     searched: Mapping[str, Range | tuple[str, ...]]
 
     def suggest(self, trial: Any) -> str:
-        """Returns the spec string of a trial.
+        """Returns the spec string of a trial of Optuna.
 
-        Args:
-            trial: of Optuna; or a mapping with a value for every parameter, as Ray Tune's configurations, ``study.best_params``
-                and the Trainer's ``best_run.hyperparameters`` are. Other keys are not looked at.
+        The trial may also be a mapping with a value for every parameter, such as Ray Tune's configurations,
+        ``study.best_params`` and the Trainer's ``best_run.hyperparameters``; other keys are ignored.
 
         Raises:
             ConfigError: a mapping lacks a parameter.
@@ -86,20 +81,19 @@ class SearchSpace:
 
 
 def search_space(spec: str, **ranges: tuple[float, float]) -> SearchSpace:
-    """Returns what to search of a strategy: the options that say where they are worth searching, on a log scale over decades.
+    """Returns what to search of a strategy: the options that declare a range worth searching, on a log scale over decades.
 
-    Options without an end, such as a temperature, are searched where their declaration says: temperatures that say nothing
-    from 0.01 to 1. Ends that must not cross (lowest and highest temperature) meet and do not overlap. What is no matter of
-    quality (seeds, sizes, safety nets) keeps its default, and what belongs to another option's word (a shift to the shifted
-    profile) is searched where the spec string gives that word.
+    Temperatures that declare none are searched from 0.01 to 1. Ranges of options that must not cross (lowest and highest
+    temperature) meet and do not overlap. Seeds, sizes and safety limits keep their default; an option that belongs to another
+    option's word (a shift to the shifted profile) is searched where the spec string gives that word.
 
     Args:
-        spec: name of a strategy, or a spec string whose options are held: ``"dystress:profile=shifted"``.
+        spec: name of a strategy, or a spec string whose options are fixed: ``"dystress:profile=shifted"``.
         ranges: other ends for single options, ``base_temperature=(0.02, 0.2)``, also for some that are not searched otherwise.
 
     Raises:
         UnknownNameError: no such strategy or option.
-        ConfigError: an end is out of the option's range, the ends are in the wrong order, or the strategy takes not every
+        ConfigError: an end is out of the option's range, the ends are in the wrong order, or the strategy does not accept every
             combination of them.
 
     >>> search_space("macl").searched["base_temperature"]

@@ -84,7 +84,7 @@ NOTHING = Wanted()
 
 @dataclass(slots=True)
 class RowStatistics:
-    """All that an objective needs to know of the similarity matrix: one number per anchor and quantity, in nats.
+    """The input of an objective: one number per anchor and quantity, in nats.
 
     Attributes:
         positive_logit: [N] mean logit over the anchor's positives (0 where it has none).
@@ -93,8 +93,6 @@ class RowStatistics:
         negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
             leave them all out. Where the objective has a ``pair_function`` f, this is the sum of f(l) over the negatives
             instead, and ``positive_lse`` that of f(-l) over the positives.
-        positive_count: [N] number of positives.
-        negative_count: [N] number of negatives.
         negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.
         top_logits: [N, k] logits of the anchor's k most similar negatives, most similar first, only where they are wanted.
             Of an anchor with fewer negatives, only the first ``negative_count`` count.
@@ -126,12 +124,11 @@ class RowStatistics:
 
 @dataclass(slots=True)
 class Auxiliary:
-    """What some objectives need beyond the statistics of their rows.
+    """What some objectives need beside the statistics of their rows.
 
     Attributes:
         positive_similarity: [G] as in `Batch`.
-        second: the statistics of a second, gradient-free pass, where the objective asked for one.
-        logit_map: of the rows.
+        second: the statistics of a second pass without gradient, where `tempplug.Objective.second_map` returned a map.
         observed: [N] what `tempplug.Objective.observe` returned; None in evaluation mode.
     """
 

@@ -44,9 +44,8 @@ class Share:
 
     Args:
         sums: of the rows.
-        gradient: [N] of the sums, or of their logarithm, as `Pass.forward` returned them; None means 0.
+        gradient: [N] of the sums, or of their ``logarithm`` where `Pass.forward` returned that; None means 0.
         scale: of a linear map, whose slopes do not contain it; None of other maps.
-        logarithm: whether the logarithm of the sums was returned.
         full: whether no sum is 0.
 
     Attributes:

@@ -103,6 +103,10 @@ class Sums:
         """Returns the logarithm of the sums of exp."""
         return self.sums.log() if self.most is None else self.sums.log2().add_(self.most).mul_(LN2)
 
+    def result(self, wanted: Wanted) -> Tensor:
+        """Returns the logarithm of sums of exp, or the sums of a pair function."""
+        return self.logarithm() if wanted.pair_function is None else self.sums.clone()
+
 
 @dataclass(slots=True)
 class Values:
@@ -348,14 +352,10 @@ class Pass:
 
     def _found(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
-        logarithm = self.wanted.pair_function is None
         logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
-        negative = self.negative.logarithm() if logarithm else self.negative.sums.clone()
-        positive = columns = None
-        if self.positive is not None:
-            positive = self.positive.logarithm() if logarithm else self.positive.sums.clone()
-        if self.columns is not None:
-            columns = self.columns.logarithm() if logarithm else self.columns.sums.clone()
+        positive = None if self.positive is None else self.positive.result(self.wanted)
+        negative = self.negative.result(self.wanted)
+        columns = None if self.columns is None else self.columns.result(self.wanted)
         # A copy, because a result that its own graph holds is not freed before the next collection.
         top = None if self.top is None else self.top[1].clone()
         return self.similarity.view_as(self.similarity), logit, positive, negative, columns, top

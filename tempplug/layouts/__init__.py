@@ -32,11 +32,9 @@ LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoVi
 
 
 def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False) -> PairLayout:
-    """Returns the layout of a spec string.
+    """Returns the layout of a spec string, such as ``cross-view`` with options as of strategies; an instance as it is.
 
-    Args:
-        layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``, with options as of strategies, or an instance.
-        symmetric: of ``cross-view``, short for ``cross-view:directions=ab+ba,softmax=separate``.
+    ``symmetric`` is short for ``cross-view:directions=ab+ba,softmax=separate``.
 
     Raises:
         UnknownNameError: there is no such layout, or no such option.

@@ -176,16 +176,10 @@ class PairLayout(Configured, ABC):
         own_hard: bool = False,
         **more: Any,
     ) -> Direction:
-        """Returns a block of rows of the call.
+        """Returns a block of rows of the call, whose anchors and candidates are given by the names of the arguments.
 
-        Args:
-            views: of the call.
-            anchors: names of the views whose rows are anchors.
-            candidates: names of the arguments whose rows are candidates; hard negatives, the last, may be absent in the call.
-            roles: of the pairs.
-            everyone: whether the candidates among the views are those of all processes.
-            own_hard: whether an anchor has the hard negatives of its own row alone.
-            more: other attributes of the direction.
+        Hard negatives, the last candidates, may be absent in the call. With ``everyone`` the candidates among the views are
+        those of all processes; with ``own_hard`` an anchor has the hard negatives of its own row alone.
 
         Raises:
             ShapeError: the call has no view_b, or one uncertainty for the anchors of two views.

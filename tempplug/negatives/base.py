@@ -33,15 +33,14 @@ class Pairs:
     Attributes:
         anchors: [N, D] unit rows.
         candidates: [M, D] unit rows, of all processes.
-        roles: of the pairs.
         positive_similarity: [N] mean cosine similarity of each anchor and its positives.
         row_of_anchors: [N] number of the example that each anchor belongs to, among those of all processes.
         row_of_candidates: [M] likewise; -1 for candidates that belong to no example, such as those of a queue.
         hard: [M] which candidates are hard negatives; None where there are none.
         owned: whether hard negatives belong to examples, as those of shape [B, k, D] do.
         of_anchors: returns an argument of the call that describes rows, by its name: [N, ...] of the anchors.
-        of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have what their row
-            of view_a has, unless the call gave theirs.
+        of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have the value of
+            their row of view_a, unless the call gave theirs.
         main: the block that holds the positives of these anchors; None where it is this one.
     """
 
@@ -64,12 +63,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """One integer for each anchor and candidate, for terms on pairs with equal ones.
-
-    Attributes:
-        of_anchors: [N] keys; [R, 1] bound to a tile, [P] to index pairs.
-        of_candidates: [M] keys; [C] or [P] bound.
-    """
+    """One integer for each anchor [N] and candidate [M], for terms on pairs with equal ones; [R, 1] and [C] bound to a tile."""
 
     of_anchors: Tensor
     of_candidates: Tensor
@@ -92,12 +86,12 @@ def marks(compare: Callable[..., Tensor], left: Tensor, right: Tensor, like: Ten
 
 
 class TermMap(ABC):
-    """A term of every pair of a block, element by element on any tile; it must not know which pairs are negatives.
+    """A term of every pair of a block, element by element on any tile; which pairs are negatives does not matter here.
 
     Attributes:
         bound: the largest value in nats, ``inf`` where it is not known.
         symmetric: whether the term of (i, j) is that of (j, i), so that half of a square matrix is enough, and one pass for a
-            block and its transpose; of both at once, engines refuse a term that is not.
+            block and its transpose; engines refuse a term that is not for both at once.
     """
 
     bound: float = float("inf")
@@ -200,7 +194,7 @@ class NegativeTerm(Part):
         return type(self).observe is not NegativeTerm.observe
 
     def negative_lse(self, lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor) -> Tensor:
-        """Returns what becomes of the log-sum-exp of each row's negatives, [N]; the same unless overridden.
+        """Returns the log-sum-exp of each row's negatives [N] that the loss uses; the given one unless overridden.
 
         Args:
             lse: [N] of the row's negatives, terms included; -inf where there are none.

@@ -48,12 +48,9 @@ class FalseNegatives(NegativeTerm):
 
 
 class AboveThreshold(WeightMap):
-    """The weight w where a similarity exceeds the threshold of its row, else 1.
+    """The weight ``above`` where a similarity exceeds the threshold [N] of its row, else 1.
 
-    Args:
-        threshold: [N]; [R, 1] bound to a tile, [P] to index pairs.
-        above: w, in [0, 1).
-        judges: rows of anchors and of candidates whose product is compared; None for the similarity of the pair itself.
+    Compared is the product of ``judges``, rows of anchors and of candidates; None for the similarity of the pair itself.
     """
 
     bound = 0.0

@@ -19,17 +19,14 @@ from tempplug.types import Auxiliary, RowStatistics
 
 @dataclass(eq=False, repr=False)
 class AMCLTop(Objective):
-    """(1/κ)·Σ_k l(s_k) - l(s⁺) over the κ most similar negatives, l(s) = s/τ - β·Ω(τ) of the strategy ``amcl``.
+    """(1/κ)·Σ_k l(s_k) - l(s⁺) over the κ most similar negatives, l(s) = s/τ - β·Ω(τ) of the strategy ``amcl``, which it needs.
 
-    The regulariser's weight is the objective's here, whatever the strategy's. Neither option has a default that serves:
-    β = 1 with κ = 10 let all embeddings of a set of digits collapse onto one point, β = 0.001 did not.
+    The regulariser's weight is the objective's here, whatever the strategy's. Neither option has a sensible default: β = 1 with
+    κ = 10 let all embeddings of a set of digits collapse onto one point, β = 0.001 did not.
 
     Args:
         top_k: κ, at least 1; anchors with fewer negatives take all they have, and the first such batch warns.
         beta: β, from 0 to 1e6.
-
-    Raises:
-        ConfigError: an option is out of range, or the strategy is another than ``amcl``.
 
     Source: Adaptive Multi-head Contrastive Learning, section 3 (TopMax). It prints the regulariser of the negatives as a sum
     over k without D/2, which at κ = 1 is not its own eq. for the maximum; here both halves are means, with the same Ω. The

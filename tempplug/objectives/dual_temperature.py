@@ -21,11 +21,8 @@ from tempplug.types import Auxiliary, RowStatistics
 class DualTemperature(Objective):
     """sg[W(τ_b)/W(τ_a)]·InfoNCE(τ_a): τ_a is the strategy's, W the gradient scale 1 - P(positive).
 
-    Args:
-        second_temperature: τ_b, at least the strategy's τ_a; by default ten times the strategy's scalar.
-
-    Raises:
-        ConfigError: the option is out of range, or left out beside a strategy that has no single temperature.
+    ``second_temperature`` is τ_b, at least the strategy's τ_a; by default ten times the strategy's scalar, without which a call
+    raises `ConfigError`.
 
     Source: Zhang et al. 2022, eq. 8 (there τ_a = 0.1, τ_b = 1).
     """

@@ -80,12 +80,7 @@ class Sigmoid(Objective):
 
 
 class Logistic(Softplus):
-    """Softplus of logits with a learned bias.
-
-    Args:
-        bias: [1].
-        relative: whether the scale of the logits multiplies it.
-    """
+    """Softplus of logits with a learned bias [1], which the scale of the logits multiplies if it is ``relative``."""
 
     def __init__(self, bias: Tensor, relative: bool) -> None:
         self.bias, self.relative = bias, relative

@@ -20,9 +20,9 @@ from tempplug.types import Auxiliary, Batch, RowStatistics
 class SogCLR(Objective):
     """τ·ln u_i, with u_i a moving average of g_i, the mean of exp((s_ij - s⁺_i)/τ) over the negatives of example i.
 
-    The gradient is that of τ·g_i/sg(ε + u_i): with the averages it approaches, whatever the size of the batch, the gradient of
-    the mean of τ·ln(ε + g_i) with g_i over the whole data set, which InfoNCE's does not. After each training step u_i ←
-    (1-γ)·u_i + γ·g_i, and g_i in the first batch with the example; ln u_i is a buffer, so that nothing overflows.
+    The gradient is that of τ·g_i/sg(ε + u_i): as the averages converge, it is that of the mean of τ·ln(ε + g_i) with g_i over
+    the whole data set, whatever the size of the batch; InfoNCE's is not. After each training step u_i ← (1-γ)·u_i + γ·g_i, and
+    g_i in the first batch with the example; ln u_i is a buffer, so that nothing overflows.
 
     τ is the temperature of the row, of strategies that divide each row by one; for others it is 1. Where it is learned, the
     loss is τ·(ln(ε + u_i) + ρ) and ρ must be greater than 0, because without it the loss only falls as τ rises. An evaluation
@@ -35,15 +35,12 @@ class SogCLR(Objective):
         gamma: γ, from 1e-6 to 1; 1 is the gradient of ``dcl`` times τ.
         eps: ε, from 0 to 1: examples with u_i far below it get almost no gradient.
         rho: ρ, from 0 to 1e6.
-        decay: share of the training, from 0 to 1, in which γ falls from 1 to ``gamma``, along half a cosine.
+        decay: share of the training, from 0 to 1, in which γ falls from 1 to ``gamma``, along half a cosine; needs `set_length`
+            and `set_progress`.
         per_view: whether the anchors of view_b, such as texts, have averages of their own, at ``size`` and behind; else the two
             views of an example share one, which the two directions of ``cross-view`` move one after the other.
         relative: whether g_i is relative to the positive; false is SogCLR's first form, -s⁺ + τ·ln u_i with g_i the mean of
             exp(s_ij/τ), where only the negatives are weighted by g_i/u_i.
-
-    Raises:
-        ConfigError: an option is out of range; at a call, ``index`` is missing or outside the data set, or ``decay`` was given
-            and neither `set_length` nor `set_progress` called.
 
     Source: Yuan et al. 2022, algorithm 1 (``relative=false,per_view=false``); Qiu et al. 2023, algorithm 1; Wei et al. 2024
     (FastCLIP).

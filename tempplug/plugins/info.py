@@ -26,19 +26,18 @@ STATUSES = ("implemented", "measured", "reproduced")
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """What every declaration says about the thing that it offers.
+    """The fields of every declaration.
 
     Attributes:
         name: the public name, as a user writes it (``macl``; for commands, words such as ``train simcse``).
         target: ``package.module:Attribute``, imported on first use.
         summary: one line for listings.
         reference: paper, section or equation; empty where there is none.
-        status: of strategies, objectives and terms, how far they were checked: ``implemented``: the formula, against the
-            oracle; ``measured``: a committed benchmark trains with it, too; ``reproduced``: such a benchmark has numbers of its
-            paper, within their spread. Empty where nothing is said.
+        status: how far a strategy, objective or term was checked: ``implemented``: the formula, against the oracle;
+            ``measured``: a committed benchmark trains with it, too; ``reproduced``: such a benchmark has numbers of its paper,
+            within their spread. Empty where unknown.
         requires: import names of the frameworks that the target needs beyond torch.
-        extra: the extra of the distribution that installs them, for the pip command in an error.
-        distribution: the distribution that ``extra`` belongs to.
+        extra: the extra of ``distribution`` that installs them, for the pip command in an error.
 
     Raises:
         ConfigError: a field is of another type, name or target is empty, or the name could not be written in a spec string.

@@ -121,11 +121,7 @@ class Registry:
 
     @contextmanager
     def explaining(self, info: Info) -> Iterator[None]:
-        """Tells in the block what to install where a declaration's framework is missing.
-
-        Raises:
-            MissingDependencyError: a framework that it requires is not installed, or not in a version that fits.
-        """
+        """Raises `MissingDependencyError`, with the pip command, for an `ImportError` of the block of a missing framework."""
         try:
             yield
         except TempplugError:
@@ -161,7 +157,7 @@ class Registry:
         """Adds a plugin object or module by hand, for programs that do not install one.
 
         Raises:
-            ConfigError: the name is taken, the plugin implements no hook, or one with a wrong name or signature.
+            ConfigError: the name is taken, or the plugin implements no hook, or one with a wrong name or signature.
         """
         try:
             self._register(plugin, name)

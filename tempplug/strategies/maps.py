@@ -286,15 +286,15 @@ class ProfileMap(LogitMap):
 
     Args:
         profile: ``cosine``, ``linear``, ``exponential``, ``monotonic`` or ``shifted``.
-        temperature_min: smallest temperature, greater than 0.
-        temperature_max: largest temperature, at least ``temperature_min``.
+        temperature_min: greater than 0.
+        temperature_max: at least ``temperature_min``.
         shift: in [-1, 1]; of ``shifted``: minus the similarity where the flat part of the curve begins.
         width: greater than 0; of ``shifted``: half a period of the cosine.
         rate: greater than 0; of ``exponential``: how fast it saturates.
         detach: whether τ is a constant for the gradient (Algorithm 3), so that the slope is 1/τ.
 
     Source: DySTreSS, Algorithms 1-3 and Table 13. The curves of ``linear``, ``exponential`` and ``monotonic`` are not
-    printed there; ours are the ones that its criteria force or that its released script comes closest to.
+    printed there; ours are those that its criteria determine or that are closest to its released script.
     """
 
     profile: Profile

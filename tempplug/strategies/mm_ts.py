@@ -30,11 +30,11 @@ class MMTS(Periodic):
         temperature_min: from 1e-9 to 1e9, greater than half of ``amplitude``.
         temperature_max: at least ``temperature_min``.
         amplitude: α, from the highest to the lowest temperature of one example, at least 0.
-        period: T in epochs, greater than 0. None: a fifth of the training where `set_length` is called, else 400.
+        period: T in epochs, greater than 0, or None as of ``schedule``.
 
     Raises:
-        ConfigError: an option is out of range; at a call, labels are missing or outside the table, or `set_progress` was never
-            called.
+        ConfigError: an option is out of range; at a call, labels are missing or outside the table, or there was no
+            `set_progress`.
 
     Source: Sheludzko et al. 2026 (arXiv 2603.08202), who find the clusters in the texts; their margins are not here.
 

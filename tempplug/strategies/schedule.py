@@ -100,31 +100,27 @@ class Periodic(Strategy):
 
 @dataclass(eq=False, repr=False)
 class Schedule(Periodic):
-    """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
+    """Divides by τ(t), t the epoch given to `set_progress`; the epoch is saved with the state.
 
     ``cosine`` and ``triangle`` start at temperature_max and reach temperature_min at half a period; ``step`` starts at
     temperature_min and toggles every half period; ``random`` draws uniformly, once per whole epoch, from (seed, number of
-    the epoch) alone, so that all ranks and a resumed run see the same values.
+    the epoch) alone, so that all ranks and a resumed run have the same values.
 
-    t moves at every step, which is eq. 5 at any moment of training. ``granularity=epoch`` is the authors' released code (its
+    t changes at every step, which is eq. 5 at any moment of training. ``granularity=epoch`` is the authors' released code (its
     ``t_max`` is half of ``period``): t is the number of the current epoch, from 1. A period of fewer than 20 epochs is sampled
     at every step with both, because so few whole epochs would miss most of the curve.
 
     Args:
         shape: ``cosine``, ``triangle``, ``step`` or ``random``.
-        temperature_min: greater than 0.
+        temperature_min: from 1e-9 to 1e9.
         temperature_max: at least ``temperature_min``.
         period: epochs, greater than 0. None: a fifth of the training where `set_length` is called, as our adapters and commands
             do, else 400; the paper has 400 of 2000.
         seed: of ``random``, at least 0.
-        granularity: when t moves: ``step``, with every fraction of an epoch that is told, or ``epoch``, once an epoch, where a
-            period has at least 20.
+        granularity: ``step`` or ``epoch``.
 
-    Raises:
-        ConfigError: an option is out of range; at a call, `set_progress` was never called.
-
-    Source: Kukleva et al. 2023, eq. 5, Algorithm 1 and Table 5 (which prints T ≥ 0; T = 0 divides by zero). There "t denotes
-    training epochs" and "ep ← current epoch"; whether they are whole, and the first is 0 or 1, is not said.
+    Source: Kukleva et al. 2023, eq. 5, Algorithm 1 and Table 5 (which prints T ≥ 0; T = 0 divides by zero). It does not say
+    whether its epochs t are whole, and whether the first is 0 or 1.
 
     >>> schedule = Schedule(period=400)
     >>> schedule.set_progress(epoch=100)
@@ -163,11 +159,9 @@ class Schedule(Periodic):
         return self._between(self._height(self.epoch))
 
     def missed(self, epochs: float, steps: int) -> str:
-        """Returns what a training misses of the range between the bounds, and the remedy; empty where it sees enough.
+        """Returns what a training of these epochs and optimizer steps misses of the range between the bounds, and the remedy.
 
-        Args:
-            epochs: of the whole training, fractions allowed, at least 0.
-            steps: of the optimizer in it, at least 0.
+        Empty where it samples enough of the range.
 
         >>> Schedule(period=1).missed(epochs=5, steps=60)
         ''

@@ -296,12 +296,12 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Checks that a temperature strategy keeps its contract; returns nothing when it does.
+    """Checks that a strategy keeps its contract; returns nothing when it does.
 
-    The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1,
-    indices 0 to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. Batches and similarities are float64
-    where all parameters are, or where there are none, and else float32, as in a training; how far two numbers may be apart
-    follows the parameters' type. ``check_strategy(strategy.double())`` is the strictest.
+    The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1, indices 0
+    to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. They compute in float64 where all parameters
+    are, or without any, and else in float32; the tolerance follows the parameters' type, so
+    ``check_strategy(strategy.double())`` is the strictest.
 
     Args:
         strategy: an instance, with whatever options.

@@ -116,21 +116,18 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
 
     Args:
         objective: an instance, with whatever options.
-        strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; its `row_loss`
-            is then asked for the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200,
-            and where `first_map` returns another map than that of ``fixed``, the logits of that one; sums of a
-            ``pair_function`` are always those of logits of a map.
-        shift_invariant: whether a constant added to all logits of a row must leave its loss alone; False for an objective
-            that by nature depends on the height of the logits (weighted positives), as every one with a ``pair_function`` does.
+        strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; `row_loss` then
+            receives the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200; where
+            `first_map` returns another map than that of ``fixed``, or with a ``pair_function``, the logits of a map.
+        shift_invariant: whether a constant added to all logits of a row must not change its loss; False for an objective that
+            depends on the height of the logits, as every one with a ``pair_function`` does.
 
     Raises:
         ConformanceError: `first_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
             gradient; the pair function has a wrong slope, or is not 0 at -inf; a row shift changes the loss; or the loss or a
-            gradient of the whole, those of the objective's parameters among them, is missing, not finite, or differs between
-            engines.
+            gradient, also of a parameter, is missing, not finite, or differs between engines.
 
     >>> from tempplug import create_objective
-    >>> check_objective(create_objective("infonce"))
     >>> check_objective(create_objective("amcl-top:top_k=2,beta=0.1"), strategy="amcl:dimension=8")
     """
     trained = create_strategy("fixed" if strategy is None else strategy)
