@@ -36,8 +36,6 @@ class Owner(Protocol):
 def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
     """Returns the position of the state of each anchor, [N]: that of its example, plus ``size`` for anchors of view_b.
 
-    The state is [size], or [2·size] where the owner has one ``per_view``.
-
     Raises:
         ConfigError: the call has no index, or one outside the data set.
         TensorError: the state is on another device.

@@ -1,9 +1,8 @@
-"""What a graph of `torch.compile` or `torch.export` takes in of the loss, and what stays outside of it, in Python.
+"""What a graph of `torch.compile` or `torch.export` holds of the loss, and what stays outside of it, in Python.
 
-Inside are blocks of all pairs at once, as plain operations that a compiler fuses; outside is what looks at values: labels,
-masks, strategies and terms that learn from batches, and the tiles of large blocks. `torch.compiler.disable` leaves a function
-outside, too, but it loads the compiler, which takes longer than all the rest of tempplug, and wraps the function for good,
-which costs a small batch as much as an operation on tensors.
+Inside are blocks of all pairs at once, as plain operations that a compiler fuses; outside is what reads values: labels, masks,
+strategies and terms that learn from batches, and the tiles of large blocks. `torch.compiler.disable` would load the compiler,
+which takes longer than all the rest of tempplug, and costs a small batch as much as an operation on tensors.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ from tempplug.strategies.base import Strategy
 def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
     """Returns the strategy that a spec string describes.
 
-    Args:
-        spec: ``name`` or ``name:key=value,key=value``, or the temperature of ``fixed``; an instance is returned as it is.
-        options: further options; they win over those of the spec string.
+    The spec is ``name`` or ``name:key=value,key=value``, or the temperature of ``fixed``; an instance is returned as it is.
+    Options given apart win over those of the spec string.
 
     Raises:
         UnknownNameError: no such strategy or option; the message suggests the nearest.
@@ -51,15 +50,9 @@ def create_objective(spec: str | Objective, **options: Any) -> Objective:
 
 
 def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, **options: Any) -> list[NegativeTerm]:
-    """Returns the terms on negatives that a spec string describes, such as ``false-negatives:margin=0.1+hardness``.
+    """Returns the terms on negatives that specs joined by ``+`` describe; a term or a list of terms as it is, none for None.
 
-    Args:
-        spec: specs joined by ``+``; a term or a list of terms is returned as it is, None as no term.
-        options: further options of a single term.
-
-    Raises:
-        UnknownNameError: as of `create_strategy`.
-        ConfigError: likewise; also where a term is given twice.
+    Options may be given apart for a single term. Errors are those of `create_strategy`, also where a term is given twice.
 
     >>> [each.spec() for each in create_negatives("same-key+hardness:strength=9,of=in-batch")]
     ['same-key', 'hardness:strength=9,of=in-batch,blocks=none']

@@ -1,10 +1,9 @@
 """Gathering over torch.distributed with the exact gradient; without a process group every function is the identity.
 
-The processes are those of the default group, or of the group that `within` sets.
-
-Convention of the loss: local rows × global columns, and each rank returns the mean over its own rows. A gathered tensor
-therefore receives gradient from every rank's loss; the backward pass sums it over ranks. After DDP has averaged the
-gradients over ranks, loss and gradients equal those of one process (a raw ``x.grad`` is world times its slice).
+The processes are those of the default group, or of the group that `within` sets. Each has the loss of its local rows against
+global columns, and returns the mean over its own rows. A gathered tensor therefore receives gradient from every rank's loss,
+and the backward pass sums it over ranks. After DDP has averaged the gradients over ranks, loss and gradients equal those of one
+process (a raw ``x.grad`` is world times its slice).
 """
 
 from __future__ import annotations
@@ -29,14 +28,10 @@ MARKING = 1 << 14
 
 
 class Processes:
-    """The processes that contrast their rows with each other.
-
-    Args:
-        group: a ``torch.distributed.ProcessGroup``, or a one-dimensional ``DeviceMesh``, such as ``mesh["dp"]``.
-        gather: whether they gather at all.
+    """The processes that contrast their rows: a ``ProcessGroup``, or a one-dimensional ``DeviceMesh``, such as ``mesh["dp"]``.
 
     Raises:
-        ConfigError: it is neither, or nothing is gathered.
+        ConfigError: the group is neither, or nothing is gathered.
     """
 
     def __init__(self, group: Any, gather: bool) -> None:
@@ -126,11 +121,8 @@ def mark_of(rows: Tensor) -> int:
 def share_rows(local: int, device: torch.device, gather: bool, mark: int = 0) -> Rows:
     """Returns how many rows every rank holds; one rank without gathering.
 
-    Args:
-        local: rows of this process.
-        device: a device that the process group can communicate from.
-        gather: whether global columns are wanted.
-        mark: `mark_of` the rows if they must differ from those of other processes, else 0.
+    The device must be one that the process group can communicate from; ``mark`` is `mark_of` the rows if they must differ from
+    those of other processes, else 0.
 
     Raises:
         ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows.

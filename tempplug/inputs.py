@@ -1,9 +1,8 @@
-"""The input door of the loss: what each argument of a call must be, and the errors for everything else.
+"""What each argument of a call of the loss must be, and the errors for all else; must not depend on layouts or strategies.
 
-One row of the table an argument: numbers of which kind, in which shape. All of them are dense tensors on one device, view_a's.
-Integers of any width become int64; embeddings of different floating-point types become the type that `torch.promote_types`
-gives (float16 beside bfloat16: float32), and whatever comes behind this door is computed in at least float32. Lists and NumPy
-arrays are refused, because a list of tensors already means several heads. This module must not know layouts or strategies.
+All arguments are dense tensors on one device, view_a's. Integers of any width become int64; embeddings of different
+floating-point types become the type that `torch.promote_types` gives (float16 beside bfloat16: float32), and everything after
+these checks is computed in at least float32. Lists and NumPy arrays are refused, because a list of tensors means several heads.
 """
 
 from __future__ import annotations
@@ -79,13 +78,7 @@ class Reader(Protocol):
 
 
 def check_tensor(name: str, value: object, device: torch.device, shown: str = "") -> Tensor:
-    """Returns the value if it is a dense tensor of the right kind of numbers on view_a's device.
-
-    Args:
-        name: of the argument.
-        value: that was given.
-        device: of view_a.
-        shown: its name in messages, where that is another one.
+    """Returns the value if it is a dense tensor of the right numbers on view_a's device; ``shown`` is its name in messages.
 
     Raises:
         TensorError: it is not; the message says what to write instead.
@@ -117,9 +110,7 @@ def check_tensor(name: str, value: object, device: torch.device, shown: str = ""
 def check_embeddings(name: str, value: object, device: torch.device, dimension: int | None = None) -> Tensor:
     """Returns the value if it holds embeddings [B, D], floating point and not empty; D is ``dimension`` where given.
 
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: not two-dimensional, empty, or of another D.
+    Raises `TensorError` as `check_tensor`, and `ShapeError` for other shapes.
     """
     embeddings = check_tensor(name, value, device)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
@@ -143,13 +134,7 @@ def check_hard_negatives(value: object, device: torch.device, size: int, dimensi
 
 
 def check_integers(name: str, value: object, device: torch.device, size: int) -> Tensor | None:
-    """Returns integers [B] as int64, None where none were given.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: not one a row of view_a.
-        ConfigError: a number is beyond int64.
-    """
+    """Returns integers [B] as int64, None where none were given; also raises for other shapes and numbers beyond int64."""
     if value is None:
         return None
     return _int64(name, _one_a_row(name, check_tensor(name, value, device), size))
@@ -198,10 +183,7 @@ def check_read(
 def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
     """Returns the values that a call gives of its rows, for terms on negatives, by the name of the embeddings.
 
-    Args:
-        name: of the argument.
-        value: a tensor [B, ...] for both views, or a dictionary of tensors by the name of the embeddings.
-        rows: embeddings of the call by name; those of hard_negatives may be [B, k, D].
+    The value is a tensor [B, ...] for both views, or a dictionary of tensors by that name; ``rows`` are the embeddings.
 
     Raises:
         TensorError: a value is no dense tensor on view_a's device, or they hold different kinds of numbers.

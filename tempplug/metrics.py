@@ -1,8 +1,7 @@
-"""What embeddings look like: alignment, uniformity, tolerance, inter-class uniformity; and what a loss's gradient looks like:
-its scale, and how many negatives it comes from.
+"""Measurements of embeddings (alignment, uniformity, tolerance) and of a loss's gradient (scale, effective negatives).
 
-Measurements, not losses: they return detached 0-dimensional tensors. Inputs are raw embeddings; rows are normalised here,
-in at least float32. Self pairs never count. This module must not know strategies, objectives, engines or layouts.
+They are not losses: they return detached 0-dimensional tensors of raw embeddings, whose rows are normalised here, in at least
+float32. Self pairs never count. Must not depend on strategies, objectives, engines or layouts.
 """
 
 from __future__ import annotations

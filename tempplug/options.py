@@ -333,8 +333,8 @@ class Configured:
     def configure(self, **values: object) -> None:
         """Checks every option against its declared range and sets it as an attribute of the same name.
 
-        A subclass with a constructor of its own may pass options of its base; they are checked and set likewise, but the
-        spec string shows the options of the class itself.
+        A subclass with a constructor of its own may pass options of its base; the spec string has only those of the class
+        itself.
 
         Raises:
             ConfigError: an option is of the wrong type or out of range; the message names it, its value and the range.

@@ -161,7 +161,6 @@ class Step:
         traces: each returns one direction of one head.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
-        learned: copies of what the objective learns, by name.
         sums: whether statistics hold sums of a pair function, of which there is no softmax.
     """
 

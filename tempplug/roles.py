@@ -32,7 +32,7 @@ class once(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """One candidate for every anchor, as runs along diagonals: it costs no memory, and engines need not look into tensors.
+    """One candidate for every anchor, as runs along diagonals, which cost no memory and need no tensor.
 
     Attributes:
         runs: ``(start, stop, shift)``: anchors ``start`` to ``stop`` (excluded) go with candidate ``i + shift``. The runs

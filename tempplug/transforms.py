@@ -1,8 +1,8 @@
-"""Whether a call runs where tensors may have no value that Python could look at.
+"""Whether a call runs where tensors may have no value that Python could read.
 
 That is in transforms of `torch.func`, where a graph is traced (`torch.compile`, `torch.export`), and under FakeTensorMode. In
-the first two the loss takes its plainest way: the dense engine on plain operations, no look at values under `torch.func.vmap`
-and in graphs, and no record. Only what no transform can do is refused. Fake tensors are refused outside of a trace.
+the first two the loss uses the dense engine on plain operations, reads no values under `torch.func.vmap` and in graphs, and
+keeps no record. Fake tensors are refused outside of a trace.
 """
 
 from __future__ import annotations

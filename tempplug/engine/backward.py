@@ -80,10 +80,8 @@ def spread(of_rows: Tensor, of_columns: Tensor, tile: Tile) -> Tensor:
 class Backward:
     """One backward pass; names that begin with ``of_`` are gradients.
 
-    Args:
-        work: the pass that went forward.
-        gradients: of what its `forward` returned; None means 0.
-        wants: whether those of anchors, candidates, the offset, and each thing that the map learns are wanted.
+    ``gradients`` are those of what `Pass.forward` returned, None for 0; ``wants`` says whether those of anchors, candidates,
+    the offset, and each thing that the map learns are wanted.
 
     Attributes:
         of_offset: the gradient of the offset, after `run`; None where it is not wanted.

@@ -45,16 +45,11 @@ Addition = tuple[Callable[[Any, Any], None], Any, Any]
 
 
 class Sums:
-    """Sums of the rows of tiles: plain, or of 2^(l - most), most the largest base-2 logit of a row so far.
-
-    Args:
-        count: of the rows.
-        like: a tensor of their type.
-        around: whether base-2 logits are added, and 2^(l - most) is summed.
+    """Sums of the rows of tiles: plain, or of 2^(l - most), with ``around``, of base-2 logits that are added.
 
     Attributes:
         total: [N] the sums so far; None before the first.
-        most: [N] the largest logit of each row so far; None of plain sums.
+        most: [N] the largest base-2 logit of each row so far; None of plain sums.
     """
 
     total: Tensor | None = None
@@ -110,15 +105,15 @@ class Sums:
 
 @dataclass(slots=True)
 class Values:
-    """What a tile holds.
+    """What a tile [R, C] holds.
 
     Attributes:
-        similarity: [R, C], overwritten unless more than sums is wanted.
-        logit: [R, C] in nats, where they were computed.
-        values: [R, C] the summands, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf without a role.
-        weights: [R, C] f' of each pair; with `Pass.around` the same logits.
+        similarity: overwritten unless more than sums is wanted.
+        logit: in nats, where they were computed.
+        values: the summands, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf without a role.
+        weights: f' of each pair; with `Pass.around` the same logits.
         slopes: of the logits along each product.
-        positive: [R, C] 1 for positives and 0 for others; None where positions decide it.
+        positive: 1 for positives and 0 for others; None where positions decide it.
     """
 
     similarity: Tensor
@@ -132,11 +127,8 @@ class Values:
 class Pass:
     """The forward pass of one block, and what its backward pass needs of it.
 
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: see `tiled_statistics`, as for ``mirrored``, ``wanted`` and ``terms``.
-        learned: what carries gradient in the map.
-        offset: [] of all logits before the pair function; None without one.
+    ``learned`` carries gradient in the map; ``offset`` [] is added to all logits before the pair function. For the other
+    arguments see `tiled_statistics`.
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.

@@ -1,9 +1,7 @@
 """How a block of the similarity matrix is cut into tiles, and which pairs of a tile are positives or have no role.
 
-It knows positions, labels and masks, never similarities.
-
 A square of anchors against themselves, under a symmetric map, is cut into tiles on and above its diagonal: what lies right of
-the diagonal stands for its mirror image as well. A small block is one tile; of a square that tile holds both halves.
+the diagonal represents its mirror image as well. A small block is one tile; of a square that tile holds both halves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One thread a tile: work on many tiles at once, whose results come back in the order of the tiles.
 
-Splitting every operation among threads makes each of them wait at a barrier hundreds of times a step, and on a busy machine
-each wait lasts as long as the slowest thread is kept from its core. Here a thread works on its tile alone, and the caller adds
-up what the tiles found, in the same order whatever the number of threads: another order would give other last digits.
+Splitting every operation among threads has a barrier hundreds of times a step, each as slow as the slowest thread. Here a
+thread works on its tile alone, and the caller adds up the results in the order of the tiles, so that the last digits do not
+depend on the number of threads.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The registry: finds strategies, objectives, adapters, suites and commands by name. Imports no torch.
 
-Built-ins resolve without scanning entry points. Entry points of the group ``tempplug`` load once, each in its own
-``try``: a broken plugin becomes a `RuntimeWarning` and a line in later errors, never a crash. ``TEMPPLUG_DISABLE_PLUGINS``
-(names of entry points, comma-separated) leaves some out.
+Built-ins resolve without scanning entry points. Entry points of the group ``tempplug`` load once; a broken one becomes a
+`RuntimeWarning` and a line in later errors. ``TEMPPLUG_DISABLE_PLUGINS`` (names, comma-separated) leaves some out.
 """
 
 from __future__ import annotations

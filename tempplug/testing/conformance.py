@@ -177,14 +177,9 @@ def _same(left: Tensor, right: Tensor, *, tolerance: float) -> bool:
 def check_tiles(
     unbound: LogitMap | TermMap, names: Sequence[str], s: Tensor, tolerance: float, counted: Tensor | None = None
 ) -> None:
-    """Raises where functions of tiles and of index pairs are not those of the whole.
+    """Raises where methods of a map or term on tiles and index pairs differ from the whole [N, M], of at least 16 of each.
 
-    Args:
-        unbound: a map or term, with these methods.
-        names: of the methods.
-        s: [N, M] similarities, at least 16 of each.
-        tolerance: as of `tolerance_of`.
-        counted: [N, M] booleans, pairs that are compared; None for all.
+    With ``counted`` [N, M] booleans, only these pairs are compared.
     """
     rows, columns = torch.tensor([3, 0, 9, 3]), torch.tensor([1, 15, 9, 2])
     parts: list[tuple[str, LogitMap | TermMap, Callable[[Tensor], Tensor]]] = [

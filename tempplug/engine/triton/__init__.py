@@ -1,12 +1,9 @@
 """The Triton engine: one-positive layouts on a CUDA device, O(N·D) memory, no N×M matrix and no synchronisation.
 
-Row sums and gradients are kernels in which the logit map is compiled in; half-precision embeddings go through the matrix
-units as they are, float32 ones through full-precision products, and all sums are float32. The same inputs give the same bits.
-Inputs whose gradient does not fit into registers (more than 256 dimensions, 128 in float32) go through a workspace.
-
-Importing this module needs no triton: that, and the kernels, load with the first block that the engine takes. On a GPU nothing
-has to be set; the first call of a map, precision and number of dimensions compiles for some seconds, batch sizes do not. With
-``TRITON_INTERPRET=1`` in the environment the kernels run on a CPU, slowly, for tests.
+Row sums and gradients are kernels in which the logit map is compiled in; half-precision embeddings are multiplied as they are,
+float32 ones in full precision, and all sums are float32. The same inputs give the same bits. Triton and the kernels load with
+the first block that the engine takes; the first call of a map, precision and number of dimensions compiles for some seconds,
+batch sizes do not. With ``TRITON_INTERPRET=1`` in the environment the kernels run on a CPU, slowly, for tests.
 """
 
 from __future__ import annotations

@@ -27,13 +27,11 @@ CHUNK = 65536
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a call computes.
+    """What a call computes, in operands of this precision.
 
     Attributes:
         map: numbers of the logit map; its scale is an argument of its own.
-        roles: their numbers.
         runs: of the pairing of the positives.
-        precision: of the operands.
         square: candidates are the anchors, and logits and roles symmetric: one gradient for both parts of each row.
         mirrored: the log-sum-exp of the columns as well.
     """
@@ -49,10 +47,9 @@ class Job:
 class LogSumExp(torch.autograd.Function):
     """The positives' similarity [N], now with gradient, and the log-sum-exp of each anchor's negatives [N], in nats.
 
-    With ``mirrored`` also that of each candidate's.
-
-    Args of ``apply``: anchors [N, D] and candidates [M, D] float32 unit rows (the same tensor twice for a square), scale []
-    or [N] float32 on their device (any number for other maps), the positives' similarity [N], and the `Job`.
+    With ``mirrored`` also that of each candidate's. Arguments of ``apply``: anchors [N, D] and candidates [M, D] float32 unit
+    rows (the same tensor twice for a square), scale [] or [N] float32 (any number for other maps), the positives' similarity
+    [N], `Job`.
     """
 
     @staticmethod

@@ -1,16 +1,13 @@
 """The kernels of the Triton engine: row sums in one pass over the candidates, gradients in another, no matrix ever stored.
 
-A row's log-sum-exp travels as a whole exponent and a fraction in [1, 2): 2^exponent · fraction. Whole exponents subtract
-without rounding, so the softmax weights of the gradient are as exact as the sums, at every temperature.
-
-Which pairs are negatives comes as nine numbers (`tempplug.engine.triton.plan`): the diagonals to leave out and the edges of
-the queue's keys and of the hard negatives; only tiles that touch one of them look at single pairs. Operands are padded with
-zeros to whole tiles, so no load needs a mask. Sums run in a fixed order: the same numbers on every run.
+A row's log-sum-exp is a whole exponent and a fraction in [1, 2): 2^exponent · fraction. Whole exponents subtract without
+rounding, so the softmax weights of the gradient are as exact as the sums, at every temperature. Which pairs are negatives comes
+as nine numbers (`tempplug.engine.triton.plan`), and only tiles that touch a diagonal or an edge read single pairs. Operands are
+padded with zeros to whole tiles, so no load needs a mask. Sums run in a fixed order: the same numbers on every run.
 
 For embeddings too wide for a gradient in registers, `slab_gradients` writes a slab of pair gradients. Half-precision slabs are
-multiplied by the vendor's library, float32 ones by `add_product`, which no process-wide TF32 switch reaches.
-
-Nothing here knows autograd or torch. Importing this module needs triton.
+multiplied by the vendor's library, float32 ones by `add_product`, which no process-wide TF32 switch reaches. Must not depend on
+autograd or torch. Importing this module needs triton.
 """
 
 # mypy: ignore-errors
