@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tempplug.arguments import parse_spec, split_specs
-from tempplug.errors import ConfigError, nearest, quoted, unknown
+from tempplug.errors import ConfigError, nearest, quoted
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
-from tempplug.options import options_of
+from tempplug.options import build
 from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.strategies.base import Strategy
 
@@ -32,7 +32,7 @@ def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
         return spec
     if isinstance(spec, int | float) and not isinstance(spec, bool):
         spec, options = "fixed", {"temperature": spec, **options}
-    created: Strategy = _create(StrategyInfo, "strategy", spec, options)
+    created: Strategy = _create(StrategyInfo, spec, options)
     return created
 
 
@@ -45,7 +45,7 @@ def create_objective(spec: str | Objective, **options: Any) -> Objective:
     if isinstance(spec, Objective):
         _refuse(options, spec)
         return spec
-    created: Objective = _create(ObjectiveInfo, "objective", spec, options)
+    created: Objective = _create(ObjectiveInfo, spec, options)
     return created
 
 
@@ -69,7 +69,7 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
     parts = split_specs(spec)
     if options and len(parts) > 1:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside several terms, {quoted(spec)}.")
-    created = [_create(NegativeInfo, NegativeInfo.word, part, options) for part in parts]
+    created = [_create(NegativeInfo, part, options) for part in parts]
     names = [each.name for each in created]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -113,7 +113,8 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside a {type(instance).__name__} instance.")
 
 
-def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: Any, options: dict[str, Any]) -> Any:
+def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], spec: Any, options: dict[str, Any]) -> Any:
+    word = kind.word
     if not isinstance(spec, str):
         example = "macl:alpha=0.5" if kind is StrategyInfo else "dclw:sigma=0.25"
         raise ConfigError(
@@ -121,13 +122,4 @@ def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, 
         )
     name, written = parse_spec(spec)
     target = load_class(registry().get(kind, name))
-    given = {**written, **options}
-    known = options_of(target)
-    names = [each.name for each in known]
-    for option in given:
-        if option not in names:
-            raise unknown("option", option, names, of=f" of {word} '{name}'")
-    missing = [each.name for each in known if each.required and each.name not in given]
-    if missing:
-        raise ConfigError(f"{word} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")
-    return target(**given)
+    return build(target, word, name, {**written, **options})

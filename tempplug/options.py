@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, Generic, TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
-from tempplug.errors import ConfigError, quoted
+from tempplug.errors import ConfigError, quoted, unknown
 
-T = TypeVar("T")
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
-class Kind(ABC, Generic[T]):
+class Kind(ABC):
     """What an option may be.
 
     Attributes:
@@ -38,15 +38,15 @@ class Kind(ABC, Generic[T]):
         """Returns the allowed values in words, as error messages and ``tempplug show`` print them."""
 
     @abstractmethod
-    def example(self) -> T:
+    def example(self) -> Any:
         """Returns an allowed value, for the spec string that ``tempplug show`` prints."""
 
-    def check(self, where: str, value: object) -> T | None:
+    def check(self, where: str, value: object) -> Any:
         """Returns the value in the type of the option, or raises `ConfigError` naming ``where``."""
         return None if value is None and self.optional else self._checked(where, value)
 
     @abstractmethod
-    def _checked(self, where: str, value: Any) -> T:
+    def _checked(self, where: str, value: Any) -> Any:
         """Returns what `check` does of a value that is not None, or of None where it is not allowed."""
 
     def _require(self, allowed: bool, where: str) -> None:
@@ -55,7 +55,7 @@ class Kind(ABC, Generic[T]):
 
 
 @dataclass(frozen=True)
-class Number(Kind[float]):
+class Number(Kind):
     """A finite number inside a range; ``bool`` is not a number, NumPy's scalars are.
 
     Attributes:
@@ -135,7 +135,7 @@ class Temperature(Number):
 
 
 @dataclass(frozen=True)
-class Choice(Kind[str]):
+class Choice(Kind):
     """One word of a fixed list; ``search`` says whether all of them are worth searching."""
 
     values: tuple[str, ...]
@@ -155,7 +155,7 @@ class Choice(Kind[str]):
 
 
 @dataclass(frozen=True)
-class Text(Kind[str]):
+class Text(Kind):
     """A word that the code which reads it checks: a file, a class, a network."""
 
     def describe(self) -> str:
@@ -172,7 +172,7 @@ class Text(Kind[str]):
 
 
 @dataclass(frozen=True)
-class Words(Kind[tuple[str, ...]]):
+class Words(Kind):
     """A list of words, in the order that they are given; of a fixed list where ``values`` has any."""
 
     values: tuple[str, ...] = ()
@@ -196,7 +196,7 @@ class Words(Kind[tuple[str, ...]]):
 
 
 @dataclass(frozen=True)
-class Flag(Kind[bool]):
+class Flag(Kind):
     """True or false."""
 
     def describe(self) -> str:
@@ -213,7 +213,7 @@ class Flag(Kind[bool]):
 
 
 @dataclass(frozen=True)
-class Numbers(Kind[tuple[float, ...] | float]):
+class Numbers(Kind):
     """A list of numbers, written ``450/270/162`` in a spec string (a single one: ``450/``)."""
 
     item: Number = Number()
@@ -250,7 +250,7 @@ class Option:
     name: str
     default: Any
     required: bool
-    kind: Kind[Any] | None
+    kind: Kind | None
 
 
 @cache
@@ -283,6 +283,19 @@ def options_of(target: type) -> tuple[Option, ...]:
         required = parameter.default is parameter.empty
         found.append(Option(parameter.name, None if required else parameter.default, required, kind))
     return tuple(found)
+
+
+def build(target: type[Built], what: str, name: str, given: Mapping[str, Any]) -> Built:
+    """Returns an instance with the given options; raises for options that it does not have or lacks."""
+    known = options_of(target)
+    names = [each.name for each in known]
+    for option in given:
+        if option not in names:
+            raise unknown("option", option, names, of=f" of {what} '{name}'")
+    missing = [each.name for each in known if each.required and each.name not in given]
+    if missing:
+        raise ConfigError(f"{what} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")
+    return target(**given)
 
 
 def check_fields(settings: object, of: str = "") -> None:

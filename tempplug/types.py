@@ -209,16 +209,3 @@ class StepRecord:
     def to_dict(self) -> dict[str, float | str]:
         """Returns `numbers` and the name of the engine."""
         return {**self.numbers(), "engine": self.engine}
-
-
-__all__ = [
-    "Auxiliary",
-    "Batch",
-    "EngineName",
-    "LayoutName",
-    "ObjectiveName",
-    "Reduction",
-    "RowStatistics",
-    "StepRecord",
-    "Wanted",
-]

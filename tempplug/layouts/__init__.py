@@ -8,25 +8,16 @@ from __future__ import annotations
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, unknown
-from tempplug.layouts.base import Direction, PairLayout, Part, Views
-from tempplug.layouts.built_in import CrossView, Labels, Masks, Queue, TwoView
-from tempplug.options import options_of
+from tempplug.layouts.base import Direction as Direction, PairLayout as PairLayout, Part as Part, Views as Views
+from tempplug.layouts.built_in import (
+    CrossView as CrossView,
+    Labels as Labels,
+    Masks as Masks,
+    Queue as Queue,
+    TwoView as TwoView,
+)
+from tempplug.options import build
 from tempplug.types import LayoutName
-
-__all__ = [
-    "LAYOUTS",
-    "CrossView",
-    "Direction",
-    "Labels",
-    "Masks",
-    "PairLayout",
-    "Part",
-    "Queue",
-    "TwoView",
-    "Views",
-    "create_layout",
-]
-
 
 LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
 
@@ -55,10 +46,4 @@ def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False
     name, options = parse_spec(layout)
     if name not in LAYOUTS:
         raise unknown("layout", name, LAYOUTS)
-    known = [each.name for each in options_of(LAYOUTS[name])]
-    for option in options:
-        if option not in known:
-            raise unknown("option", option, known, of=f" of layout '{name}'")
-    if symmetric:
-        options = {"directions": "ab+ba", "softmax": "separate"}
-    return LAYOUTS[name](**options)
+    return build(LAYOUTS[name], "layout", name, {"directions": "ab+ba", "softmax": "separate"} if symmetric else options)

@@ -31,9 +31,7 @@ class DualTemperature(Objective):
     formula: ClassVar[str] = "sg[W(τ_b) / W(τ_a)] · InfoNCE(τ_a), W = 1 - P⁺"
     source: ClassVar[str] = "Zhang et al. 2022, Dual Temperature Helps Contrastive Learning Without Many Negative Samples"
 
-    second_temperature: Annotated[float | None, Temperature(optional=True, help="τ_b; by default ten times the strategy's")] = (
-        None
-    )
+    second_temperature: Annotated[float | None, Temperature(optional=True, help="τ_b; none: ten times the strategy's")] = None
 
     def second_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns s/τ_b."""

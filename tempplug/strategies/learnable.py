@@ -51,9 +51,7 @@ class Learnable(Strategy):
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
     initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07
-    max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="upper bound of 1/τ; none: no bound")] = (
-        100.0
-    )
+    max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="highest 1/τ; none: no bound")] = 100.0
     learning_rate: Annotated[
         float | None,
         Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
