@@ -78,7 +78,7 @@ def of_all_processes(*values: Tensor) -> list[Tensor]:
 def log_means(log_values: Tensor, position: Tensor, examples: int) -> tuple[Tensor, Tensor]:
     """Returns ln of the mean of e^value over the rows of each example, [E], and each row's share in its sum, [P].
 
-    ``position`` [P] says which example a row belongs to, below E.
+    ``position`` [P] is the example of each row, below E.
     """
     # Through the largest of each example, so that nothing overflows.
     highest = log_values.new_full((examples,), EMPTY).scatter_reduce(0, position, log_values, "amax")

@@ -112,7 +112,7 @@ def active() -> bool:
 
 
 def mark_of(rows: Tensor) -> int:
-    """Returns a number that rows which differ nearly never share; 0 for rows that cannot be told apart."""
+    """Returns a number in which different rows nearly always differ; 0 for rows without a finite one."""
     numbers = rows.detach().flatten()[:MARKING].double()
     mark = (numbers * torch.arange(1, len(numbers) + 1, device=rows.device)).sum()
     return int(mark.view(torch.int64)) if mark.isfinite() else 0

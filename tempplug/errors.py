@@ -43,7 +43,7 @@ class UnknownNameError(TempplugError, LookupError):
 
 
 class DuplicateNameError(TempplugError, ValueError):
-    """Two plugins offer the same name, and that name was asked for."""
+    """Two plugins offer the same name, and that name was used."""
 
 
 class MissingDependencyError(TempplugError, ImportError):

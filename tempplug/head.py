@@ -191,7 +191,7 @@ class Head:
         return found
 
     def _second(self, prepared: list[Prepared]) -> list[RowStatistics] | None:
-        """Returns the statistics of a second pass without gradient, where the objective asks for one."""
+        """Returns the statistics of a second pass without gradient, where the objective has a map for one."""
         maps: list[LogitMap] = []
         for each in prepared:
             second = self.objective.second_map(each.logit_map)
@@ -209,7 +209,7 @@ class Head:
         if (self.terms or prepared.direction.hidden or self.layout.joint) and objective.pair_function is None:
             without = statistics.negative_lse.detach() == -torch.inf
             counted = not without.is_cuda
-        # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
+        # On CUDA, counting by labels or masks waits for the device: only until the warning is given.
         if without is not None and counted and not valueless() and "negative" not in self.loss_fn._warned:
             number = int(without.sum())
             if number:

@@ -1,6 +1,6 @@
 """`ContrastiveLoss`: similarity → strategy → logits → engine → row statistics → objective → reduction, in one module.
 
-This is where strategies, objectives, engines and layouts meet; none of them knows the others.
+Strategies, objectives, engines and layouts are joined here; none of them imports the others.
 """
 
 from __future__ import annotations

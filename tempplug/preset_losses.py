@@ -40,7 +40,7 @@ class Preset:
 
 
 def presets() -> list[Preset]:
-    """Returns what `preset` knows, in order of the table."""
+    """Returns all presets, in order of the table."""
     table = tomllib.loads(files("tempplug").joinpath("presets.toml").read_text(encoding="utf-8"))
     found = []
     for name, entry in table.items():

@@ -92,7 +92,7 @@ def product_route() -> Route:
     It follows from `ROUTES`. The environment variable ``TEMPPLUG_GEMM`` overrides it; it is read once in a process.
 
     Raises:
-        ConfigError: ``TEMPPLUG_GEMM`` is neither ``mm`` nor ``onednn``, or asks for oneDNN where torch has no such product.
+        ConfigError: ``TEMPPLUG_GEMM`` is neither ``mm`` nor ``onednn``, or ``onednn`` where torch has no such product.
     """
     asked = os.environ.get(ENVIRONMENT)
     if asked not in (None, "", "mm", "onednn"):

@@ -1,6 +1,6 @@
 """Which candidate is positive, negative or ignored for which anchor, without an N×M mask where that can be avoided.
 
-Layouts write these records, engines read them. Nothing here knows a logit.
+Layouts write these records, engines read them. Must not depend on logits.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class PairRoles:
 
     @once
     def shape(self) -> Shape:
-        """What positions alone say of the pairs."""
+        """What positions decide of the pairs."""
         blanks = tuple(run for pairing in (self.positives, self.ignored) if pairing is not None for run in pairing.runs)
         behind = self.candidates if self.extra_start is None else self.extra_start
         if self.extra_anchors == self.anchors and not self.square and self.anchor_labels is None:
@@ -191,7 +191,7 @@ class PairRoles:
         return count if self.anchor_labels is None else count - self._class_sizes
 
     def negatives_of(self, row: int) -> int:
-        """Returns how many negatives this anchor has, where positions alone decide it; asks nothing of the device."""
+        """Returns how many negatives this anchor has, where positions alone decide it, without the device."""
         end = self.candidates if self.extra_start is None or row < self.extra_anchors else self.extra_start
         count = end - self.negatives_start
         for pairing in (self.positives, self.ignored):

@@ -47,7 +47,7 @@ def refuse_fake(*arguments: object) -> None:
 
 
 def valueless() -> bool:
-    """Returns whether Python cannot look at values: under `torch.func.vmap`, and where a graph is traced."""
+    """Returns whether Python cannot read values: under `torch.func.vmap`, and where a graph is traced."""
     return torch.compiler.is_compiling() or any(each.key() == TransformType.Vmap for each in get_interpreter_stack() or ())
 
 

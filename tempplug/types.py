@@ -164,7 +164,7 @@ class StepRecord:
         effective_negatives: how many negatives an anchor's gradient comes from, mean over some anchors; see
             `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.
-        anchors_without_negative: how many anchors had nothing to be told apart from.
+        anchors_without_negative: how many anchors had no negative.
         negatives_left_out: share of the sampled negatives that terms on negatives left out, in [0, 1]; NaN without terms.
         negative_weight: mean weight that those terms gave the rest; NaN without terms.
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).

@@ -103,7 +103,7 @@ def _own_views(
 ) -> tuple[Views, Tensor | None]:
     """Returns what `views_of_embeddings` does, of this process alone."""
     layout = loss_fn.layout
-    # What was found right of a kind of call is not asked again of calls of that kind; a graph keeps nothing.
+    # Checks that passed for a kind of call are not repeated for calls of that kind; a graph keeps nothing.
     key = None if torch.compiler.is_compiling() else _kind(loss_fn, view_a, view_b, given)
     precision, uncertainty = None, None
     queue, extra = given.get("queue"), given.get("hard_negatives")
@@ -125,7 +125,7 @@ def _own_views(
     if view_b is not None:
         (own if joins else others).append(view_b)
     others += [each for each in (queue, extra) if each is not None]
-    # Rows of a group are one tensor: fewer passes over memory, and a small batch feels each of them.
+    # Rows of a group are one tensor: fewer passes over memory, each of which takes time of a small batch.
     apart = loss_fn.gather or joins or view_b is None
     groups = [own, *([each] for each in others)] if apart else [own, others]
     (anchors, *candidates), without = unit_groups(groups, loss_fn.engine == "dense")

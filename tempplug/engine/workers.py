@@ -74,7 +74,7 @@ def _new_pool(count: int) -> ThreadPoolExecutor:
     own, ready = torch.get_num_threads(), threading.Barrier(count + 1)
 
     def start() -> None:
-        # Asking first matters: torch sets a thread's number when it is first asked for, and would undo ours.
+        # torch sets a thread's number at the first call of this, and would undo the next line.
         torch.get_num_threads()
         torch.set_num_threads(1)
         ready.wait()

@@ -43,7 +43,7 @@ class FalseNegatives(NegativeTerm):
         return positive_similarity + self.margin * (positive_similarity.abs() if self.rule == "relative" else 1.0)
 
     def prepare(self, pairs: Pairs) -> TermMap:
-        """Returns the term that looks at the similarity of each pair."""
+        """Returns the term of the similarity of each pair."""
         return AboveThreshold(self.threshold(pairs.positive_similarity), self.weight)
 
 

@@ -37,7 +37,7 @@ class Guide(FalseNegatives):
     blocks: Blocks = None
 
     def prepare(self, pairs: Pairs) -> TermMap:
-        """Returns the term that looks at the guide's similarity of each pair."""
+        """Returns the term of the guide's similarity of each pair."""
         main = pairs.main or pairs
         positive = main.roles.positive_similarity(_unit(main.of_anchors("guide")), _unit(main.of_candidates("guide")))
         anchors, candidates = _unit(pairs.of_anchors("guide")), _unit(pairs.of_candidates("guide"))

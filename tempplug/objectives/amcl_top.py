@@ -61,7 +61,7 @@ class AMCLTop(Objective):
             raise RuntimeError("the engine did not return the most similar negatives.")
         counts = statistics.negative_count
         present = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
-        # Asking whether one is missing waits for the device, so only CPU batches are told.
+        # Reading whether one is missing waits for the device, so only CPU batches warn.
         if not (self._warned or logits.is_cuda or valueless()) and int(counts.min()) < self.top_k:
             self._warned = True
             warnings.warn(

@@ -42,7 +42,7 @@ class Objective(Part):
         return logit_map
 
     def second_map(self, logit_map: LogitMap) -> LogitMap | None:
-        """Returns the map of a second, gradient-free pass over the same similarities; None asks for no such pass."""
+        """Returns the map of a second, gradient-free pass over the same similarities; None for no such pass."""
         return None
 
     def observe(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:

@@ -159,7 +159,7 @@ def tempplug_register_negatives() -> Iterable[NegativeInfo]:  # type: ignore[emp
 
 @hookspec
 def tempplug_register_adapters() -> Iterable[AdapterInfo]:  # type: ignore[empty-body]
-    """Called when adapters are listed or asked for."""
+    """Called when adapters are listed or loaded."""
 
 
 @hookspec

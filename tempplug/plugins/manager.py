@@ -203,7 +203,7 @@ class Registry:
         return list(self._faults)
 
     def _collect(self, kind: type[InfoType]) -> dict[str, list[tuple[str, InfoType]]]:
-        """Returns the declarations by name, after asking the plugins that were not asked before."""
+        """Returns the declarations by name, after calling the hooks that were not called before."""
         hook, found = f"tempplug_register_{kind.plural}", self._declared[kind]
         for implementation in getattr(self._plugins.hook, hook).get_hookimpls():
             plugin = implementation.plugin_name
@@ -275,7 +275,7 @@ class Registry:
 
 
 def _absent(info: Info, error: ImportError) -> str:
-    """Returns the package that an import failed for, empty where the declaration cannot say what installs it."""
+    """Returns the package that an import failed for, empty where the declaration does not name what installs it."""
     cause: BaseException | None = error
     while cause is not None:
         package = (cause.name or "").partition(".")[0] if isinstance(cause, ImportError) else ""

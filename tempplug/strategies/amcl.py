@@ -89,7 +89,7 @@ class AMCL(Strategy):
         return {"floor": self.floor, "floor + span": self.floor + self.span}
 
     def prepare(self, batch: Batch) -> LogitMap:
-        """Returns the map that knows φ of all anchors and candidates."""
+        """Returns the map with φ of all anchors and candidates."""
         if batch.anchors is None or batch.candidates is None:
             raise self.missing("the embeddings of anchors and candidates", "view_a")
         anchors = self._project(batch.anchors)

@@ -25,7 +25,7 @@ class LogitMap(ABC):
         products: the rows of anchors and of candidates whose product the map reads beside the similarity; mostly none. With
             products, `tensors` may return nothing but these rows.
         linear: the logit is ``scale`` times the similarity, ``scale`` [] or [N] being all that `tensors` may return: engines
-            find its gradient without a look at the pairs.
+            find its gradient without the pairs.
     """
 
     uniform: bool = True

@@ -149,7 +149,7 @@ class Schedule(Periodic):
         self.check_range(self.temperature_min, self.temperature_max)
 
     def temperature(self) -> float:
-        """Returns τ at the epoch last told.
+        """Returns τ at the epoch of the last `set_progress`.
 
         Raises:
             ConfigError: `set_progress` was never called.

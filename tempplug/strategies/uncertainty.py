@@ -1,4 +1,4 @@
-"""TaU: each anchor brings a learned scalar that says how certain its embedding is."""
+"""TaU: each anchor has a learned scalar, the certainty of its embedding."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The contract of strategies as one call: what a third party writes as its whole test. The others stand beside it.
 
-Checks only what the contract says, on a small random batch; the formulas of a strategy are its own tests' business. This
+Checks the contract alone, on a small random batch; the formulas of a strategy need tests of their own. This
 module must not know any particular strategy.
 """
 
@@ -157,7 +157,7 @@ def _check_slope(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> N
 
 
 def _check_half_precision(logit_map: LogitMap) -> None:
-    """Holds of a map that takes half precision at all: engines give at least float32, which parameters may insist on."""
+    """Holds of a map that takes half precision at all: engines give at least float32, which its parameters may require."""
     whole = whole_of(logit_map)
     for dtype in (torch.bfloat16, torch.float16):
         for name in ("logit", "slope", "temperature"):

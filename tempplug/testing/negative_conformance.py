@@ -1,6 +1,6 @@
 """The contract of terms on negatives as one call: what a third party writes as its whole test.
 
-Checks only what the contract says, on a small random batch in float64. This module must not know any particular term.
+Checks the contract alone, on a small random batch in float64. This module must not know any particular term.
 """
 
 from __future__ import annotations

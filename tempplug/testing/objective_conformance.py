@@ -1,6 +1,6 @@
 """The contract of objectives as one call: what a third party writes as its whole test.
 
-Checks only what the contract says, on statistics that are made up or come from a small random batch. This module must not know
+Checks the contract alone, on statistics that are made up or come from a small random batch. This module must not know
 any particular objective.
 """
 

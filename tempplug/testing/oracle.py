@@ -20,7 +20,7 @@ from tempplug.testing.oracle_logits import ROW_STRATEGIES, SCALAR_STRATEGIES, or
 Negatives = Mapping[str, Mapping[str, Any]]
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
 SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sigmoid", "sogclr")
-# Those whose formula holds without a negative: the positive is all that its anchor can be told from.
+# Those whose formula holds without a negative.
 WITHOUT_NEGATIVES = ("infonce", "sigmoid")
 
 

@@ -1,6 +1,6 @@
 """The passes of the Triton engine: operands in, kernels launched, statistics and gradients out; nothing waits for the device.
 
-It knows tensors and kernels, not autograd. Importing this module needs triton.
+Must not depend on autograd. Importing this module needs triton.
 """
 
 from __future__ import annotations
