@@ -120,34 +120,18 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
     ('macl', {'alpha': 2, 'threshold': 0.8})
     """
     group = parser.add_argument_group("temperature")
-    flags: dict[str, dict[str, Any]] = {
-        "temperature-strategy": {
-            "default": default,
-            "metavar": "SPEC",
-            "help": "name or name:key=value,... of a temperature strategy; `tempplug list` shows them",
-        },
-        "temperature-args": {
-            "nargs": "*",
-            "default": [],
-            "metavar": "KEY=VALUE",
-            "help": "options of the strategy; `tempplug show NAME` lists them with their ranges",
-        },
-        "contrastive-objective": {
-            "default": "infonce",
-            "metavar": "SPEC",
-            "help": "name or name:key=value,... of a contrastive objective",
-        },
-        "contrastive-negatives": {
-            "metavar": "SPEC",
-            "help": "name or name:key=value,... of a term on negatives, or several joined by + (default: none); `tempplug list "
-            "negatives` shows them",
-        },
-    }
-    for flag, options in flags.items():
-        group.add_argument(f"--{flag}", **options)
+    spec = "name or name:key=value,... of a"
+    options_of_one = "options of the strategy; `tempplug show NAME` lists them with their ranges"
+    several = "or several joined by + (default: none); `tempplug list negatives` shows them"
+    flags: list[tuple[str, str, dict[str, Any], str]] = [
+        ("temperature-strategy", "SPEC", {"default": default}, f"{spec} temperature strategy; `tempplug list` shows them"),
+        ("temperature-args", "KEY=VALUE", {"nargs": "*", "default": []}, options_of_one),
+        ("contrastive-objective", "SPEC", {"default": "infonce"}, f"{spec} contrastive objective"),
+        ("contrastive-negatives", "SPEC", {}, f"{spec} term on negatives, {several}"),
+    ]
+    for flag, metavar, options, meaning in flags:
+        group.add_argument(f"--{flag}", metavar=metavar, help=meaning, **options)
         # a flag of its own, as help would show a second spelling of the first
-        spelling = flag.replace("-", "_")
-        group.add_argument(
-            f"--{spelling}", dest=spelling, **{**options, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-        )
+        spelling, hidden = flag.replace("-", "_"), {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        group.add_argument(f"--{spelling}", dest=spelling, metavar=metavar, **{**options, **hidden})
     return group

@@ -253,7 +253,6 @@ class Option:
     kind: Kind | None
 
 
-@cache
 def options_of(target: type) -> tuple[Option, ...]:
     """Returns the options that the constructor of ``target`` takes, in order.
 
@@ -264,6 +263,11 @@ def options_of(target: type) -> tuple[Option, ...]:
     Raises:
         ConfigError: an annotation names something that does not exist when the program runs.
     """
+    return _options_of(target)
+
+
+@cache
+def _options_of(target: type) -> tuple[Option, ...]:
     owner = next(base for base in target.__mro__ if "__init__" in vars(base))
     constructor = vars(owner)["__init__"]
     try:

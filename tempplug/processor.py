@@ -71,18 +71,18 @@ def describe_machine() -> dict[str, str | int]:
     (see `product_route`), ``cores``, ``threads`` that torch uses here, and ``gpu`` where there is one.
     """
     here = processor()
-    facts: dict[str, str | int] = {"vendor": here.vendor, "family": here.family, "model": here.model}
-    facts["instructions"] = " ".join(here.instructions)
-    found: dict[str, str | int] = {
+    facts: dict[str, str | int] = {
         "cpu": here.name,
-        **{name: fact for name, fact in facts.items() if fact},
+        "vendor": here.vendor,
+        "family": here.family,
+        "model": here.model,
+        "instructions": " ".join(here.instructions),
         "products": product_route(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
     }
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name(0)
-    return found
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 @cache

@@ -292,11 +292,11 @@ class Pass:
             found = Values(similarity, logit, values, weights, tuple(slopes), positive)
         for weight in weights_of:
             found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
-        for each in (found.values,) if found.weights is found.values else (found.values, found.weights):
+        for numbers in (found.values,) if found.weights is found.values else (found.values, found.weights):
             if self.marks is not None:
-                self.marks.blank_(each, tile, fill)
+                self.marks.blank_(numbers, tile, fill)
             elif tile.blank is not None:
-                each.view(-1).index_fill_(0, tile.blank, fill)
+                numbers.view(-1).index_fill_(0, tile.blank, fill)
         return found
 
     def _parts(self, found: Values) -> tuple[Tensor, Tensor]:
