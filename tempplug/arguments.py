@@ -43,10 +43,7 @@ def parse_value(text: str) -> Any:
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
-    """Returns the options of ``key=value`` words; hyphens in keys become underscores.
-
-    Raises:
-        ConfigError: a word has no ``=``, or a key is given twice.
+    """Returns the options of ``key=value`` words, hyphens in keys as underscores; raises where a key is absent or twice.
 
     >>> parse_options(["alpha=2", "strict=true"])
     {'alpha': 2, 'strict': True}
@@ -64,10 +61,7 @@ def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the options of a spec string.
-
-    Raises:
-        ConfigError: the string has no name or an option is malformed.
+    """Returns the name and the options of a spec string; raises `ConfigError` where it has no name, or an option is malformed.
 
     >>> parse_spec("dystress:profile=shifted,shift=-0.4")
     ('dystress', {'profile': 'shifted', 'shift': -0.4})
@@ -93,11 +87,7 @@ def split_specs(specs: str) -> list[str]:
 
 
 def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a spec string and its options, with those of ``--temperature-args`` added.
-
-    Raises:
-        ConfigError: malformed, or an option is given in both places.
-    """
+    """Returns the name of a spec string and its options, with those of ``--temperature-args``; none may be given twice."""
     name, options = parse_spec(spec)
     added = parse_options(pairs)
     if twice := sorted(options.keys() & added.keys()):

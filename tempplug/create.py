@@ -78,11 +78,10 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
 
 
 def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strategy] | type[Objective] | type[NegativeTerm]:
-    """Imports and returns the class that a declaration points to.
+    """Imports and returns the class that a declaration points to; errors as of `tempplug.plugins.Registry.load`.
 
     Raises:
-        MissingDependencyError: a framework that it requires is not installed.
-        ConfigError: the target does not exist, is of another kind, or has another name than its declaration.
+        ConfigError: the target is of another kind, or has another name than its declaration.
     """
     target = registry().load(info)
     base = Strategy if isinstance(info, StrategyInfo) else Objective if isinstance(info, ObjectiveInfo) else NegativeTerm

@@ -86,9 +86,7 @@ def alignment(view_a: Tensor, view_b: Tensor) -> Tensor:
 def uniformity(embeddings: Tensor, t: float = 2.0) -> Tensor:
     """Returns ln of the mean Gaussian potential of all pairs of different rows; lower is more spread, in [-4t, 0].
 
-    Args:
-        embeddings: [N, D] raw embeddings, N at least 2.
-        t: sharpness of the potential exp(-t·‖x - y‖²), greater than 0.
+    The potential of raw embeddings [N, D], N at least 2, is exp(-t·‖x - y‖²), t greater than 0.
 
     Raises:
         ShapeError: not a matrix, or fewer than two rows.
@@ -106,9 +104,7 @@ def uniformity(embeddings: Tensor, t: float = 2.0) -> Tensor:
 def tolerance(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cosine similarity of all pairs of different rows of one class; higher keeps classes together.
 
-    Args:
-        embeddings: [N, D] raw embeddings, N at least 2.
-        labels: [N] class of each row.
+    Of raw embeddings [N, D], N at least 2, and labels [N].
 
     Raises:
         ShapeError: not a matrix, fewer than two rows, or labels of another length.
@@ -131,10 +127,7 @@ def tolerance(embeddings: Tensor, labels: Tensor) -> Tensor:
 def interclass_uniformity(embeddings: Tensor, labels: Tensor, t: float = 2.0) -> Tensor:
     """Returns the uniformity of the class centroids; lower is classes further apart.
 
-    Args:
-        embeddings: [N, D] raw embeddings, N at least 2.
-        labels: [N] class of each row, at least two classes.
-        t: as in `uniformity`.
+    Of raw embeddings [N, D], N at least 2, and labels [N] of at least two classes; ``t`` as in `uniformity`.
 
     Raises:
         ShapeError: not a matrix, fewer than two rows, or labels of another length.
@@ -157,9 +150,8 @@ def interclass_uniformity(embeddings: Tensor, labels: Tensor, t: float = 2.0) ->
 def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
     """Returns the mean of W = 1 - P, the factor by which InfoNCE scales the gradient of each anchor, in [0, 1].
 
-    Args:
-        positive_lse: [N] log-sum-exp of each anchor's positive logits; of one positive, its logit.
-        negative_lse: [N] log-sum-exp of each anchor's negative logits.
+    The arguments [N] are the log-sum-exp of each anchor's positive logits (of one positive, its logit), and of its negative
+    ones.
 
     Raises:
         ShapeError: the two are not vectors of one shape, or empty.

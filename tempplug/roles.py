@@ -64,8 +64,7 @@ class Shape(NamedTuple):
 
     Attributes:
         start: the first candidate that may be a negative.
-        behind: the first hard negative that only some anchors have, or that has no label; M where there is none.
-        seeing: how many anchors have the hard negatives.
+        behind: the first hard negative that only ``seeing`` anchors have, or that has no label; M where there is none.
         blanks: runs of pairs that are no negatives, as of `Pairing`.
     """
 

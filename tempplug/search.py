@@ -51,10 +51,8 @@ class SearchSpace:
         """Returns the spec string of a trial of Optuna.
 
         The trial may also be a mapping with a value for every parameter, such as Ray Tune's configurations,
-        ``study.best_params`` and the Trainer's ``best_run.hyperparameters``; other keys are ignored.
-
-        Raises:
-            ConfigError: a mapping lacks a parameter.
+        ``study.best_params`` and the Trainer's ``best_run.hyperparameters``; other keys are ignored, and a missing one raises
+        `ConfigError`.
 
         >>> search_space("macl:alpha=1").suggest({"macl.base_temperature": 0.05, "macl.threshold": 0.5})
         'macl:alpha=1,base_temperature=0.05,threshold=0.5'

@@ -27,8 +27,10 @@ class LogQ(NegativeTerm):
     (of view_a where there is no other) in the training so far.
 
     Args:
-        size: how many different items there are, from 1 to 1e10, an index outside of which is refused; none: the call gives ln
-            q.
+        size: how many different items there are, from 1 to 1e10; none: the call gives ln q.
+
+    Raises:
+        ConfigError: an option is out of range; at a call, an index is.
 
     The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders also keeps it.
 

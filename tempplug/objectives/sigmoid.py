@@ -21,19 +21,17 @@ class Sigmoid(Objective):
     """Σ⁺ softplus(-(l + b)) + Σ⁻ softplus(l + b) for each anchor, b learned.
 
     The mean over the anchors of ``cross-view`` is SigLIP's loss, (1/N)·Σ_ij softplus(-y_ij·(t·s_ij + b)), in one direction and
-    in the mean of both. The parameter ``bias`` [1] must reach the optimizer, without weight decay. SigLIP's start is
-    ``learnable:initial_temperature=0.1,max_scale=none`` with a bias of -10. Every positive of an anchor is a summand; an anchor
+    in the mean of both. The parameter ``bias`` [1] must reach the optimizer, without weight decay. SigLIP starts with
+    ``learnable:initial_temperature=0.1,max_scale=none`` and a bias of -10. Every positive of an anchor is a summand; an anchor
     without a negative has the loss of its positives, and one without a positive leaves the mean. With ``softmax=joint`` the
     sums of all blocks are added up.
 
     Args:
         initial_bias: b at the start, from -1e9 to 1e9; by default -10, or 1 with ``relative_bias``, which at SigLIP's initial
             scale of 10 is the same.
-        relative_bias: whether b is a similarity, which the scale multiplies: the logit is then t·(s - b).
+        relative_bias: whether b is a similarity, which the scale multiplies: the logit is then t·(s - b). It needs a strategy
+            with one scale for all pairs.
         learning_rate: of b, greater than 0, as of ``learnable``, so that scale and bias move alike; None: that of the model.
-
-    Raises:
-        ConfigError: an option is out of range, or ``relative_bias`` beside a strategy without one scale for all pairs.
 
     Source: Zhai et al. 2023, eq. 1 and Algorithm 1; of the relative bias, arXiv 2509.18552.
 

@@ -112,8 +112,7 @@ class PairTemperatureMap(LogitMap):
     Args:
         anchors: [N, D] φ of each anchor.
         candidates: [M, D] φ of each candidate; the same tensor where the candidates are the anchors.
-        span: greater than 0.
-        floor: greater than 0.
+        span: greater than 0, as ``floor``.
         beta: weight of the regulariser, at least 0.
 
     Source: AMCL, eqs. 5-7.

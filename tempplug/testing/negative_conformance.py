@@ -146,8 +146,8 @@ def _in_float64(value: Tensor | Mapping[str, Tensor]) -> Tensor | Mapping[str, T
 def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -> None:
     """Checks that a term on negatives keeps its contract; returns nothing when it does.
 
-    The term itself is left as it is: the checks run on copies, with two views of 16 rows in float64, in the layouts
-    ``two-view`` and ``cross-view:directions=ab+aa+ba+bb``, of terms with ``blocks`` in the latter alone.
+    The checks run on copies, with two views of 16 rows in float64, in the layouts ``two-view`` and
+    ``cross-view:directions=ab+aa+ba+bb``, of terms with ``blocks`` in the latter alone.
 
     Args:
         term: an instance, with whatever options.
