@@ -36,9 +36,7 @@ class Owner(Protocol):
 def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
     """Returns the position of the state of each anchor, [N]: that of its example, plus ``size`` for anchors of view_b.
 
-    Raises:
-        ConfigError: the call has no index, or one outside the data set.
-        TensorError: the state is on another device.
+    Raises `ConfigError` without an index or for one outside the data set, and `TensorError` for another device.
     """
     index = batch.index
     if index is None:

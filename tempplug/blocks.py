@@ -130,11 +130,7 @@ def _total(sums: Tensor, pair_function: PairFunction | None) -> Tensor:
 def with_row_terms(
     terms: Sequence[NegativeTerm], statistics: RowStatistics, roles: PairRoles, logit_map: LogitMap
 ) -> RowStatistics:
-    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term.
-
-    Raises:
-        ConfigError: the map has no smallest logit of a row.
-    """
+    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term; the map needs a smallest logit."""
     if logit_map.products:
         raise ConfigError(
             f"negative term '{terms[0].name}' needs the smallest logit of a row, which strategies with a temperature for each "

@@ -28,11 +28,7 @@ MARKING = 1 << 14
 
 
 class Processes:
-    """The processes that contrast their rows: a ``ProcessGroup``, or a one-dimensional ``DeviceMesh``, such as ``mesh["dp"]``.
-
-    Raises:
-        ConfigError: the group is neither, or nothing is gathered.
-    """
+    """The processes that contrast their rows: a ``ProcessGroup``, or a one-dimensional ``DeviceMesh``; else `ConfigError`."""
 
     def __init__(self, group: Any, gather: bool) -> None:
         if not gather:
@@ -193,11 +189,7 @@ class _Gather(torch.autograd.Function):
 
 
 def gather(local: Tensor, rows: Rows) -> Tensor:
-    """Returns the rows [B, ...] of all ranks in rank order, with exact gradient.
-
-    Raises:
-        ShapeError: this rank's number of rows is not what it announced.
-    """
+    """Returns the rows [B, ...] of all ranks in rank order, with exact gradient; their number must be the announced one."""
     if rows.world == 1:
         return local
     if local.shape[0] != rows.sizes[rows.rank]:

@@ -48,12 +48,7 @@ class Part(Configured, nn.Module):
         self.configure(**options)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Tells how far training is; ignored unless overridden.
-
-        Args:
-            epoch: epochs done, fractions allowed, at least 0.
-            step: optimizer steps done, at least 0.
-        """
+        """Tells how far training is: epochs done, fractions allowed, and optimizer steps done; ignored unless overridden."""
 
     def set_length(self, epochs: float) -> None:
         """Tells the length of the training in epochs, at least 0, fractions allowed; ignored unless overridden."""

@@ -184,11 +184,7 @@ def _total(counts: list[Tensor], device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def build_record(step: Step, strategy: Strategy) -> StepRecord:
-    """Returns the record of a call.
-
-    Raises:
-        RuntimeError: labels or masks were changed in place since the call.
-    """
+    """Returns the record of a call; raises `RuntimeError` where labels or masks were changed in place since the call."""
     if step.given is not None:
         step.given.check("record")
     traces = [trace() for trace in step.traces]

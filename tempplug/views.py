@@ -59,12 +59,7 @@ def split_heads(
 def views_of_embeddings(
     loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
 ) -> tuple[Views, Tensor | None]:
-    """Returns the views of a call, and which of its rows have no norm, None where all have one.
-
-    Raises:
-        TempplugError: as `tempplug.ContrastiveLoss.forward`.
-        ProcessError: with ``gather``, another process refused its rows, or holds the same in the first call.
-    """
+    """Returns the views of a call, and which rows have no norm, None where all have one; raises as a call of the loss."""
     if not loss_fn.gather:
         return _own_views(loss_fn, view_a, view_b, given)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")

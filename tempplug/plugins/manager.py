@@ -153,11 +153,7 @@ class Registry:
         self._warn()
 
     def register(self, plugin: object, name: str) -> None:
-        """Adds a plugin object or module by hand, for programs that do not install one.
-
-        Raises:
-            ConfigError: the name is taken, or the plugin implements no hook, or one with a wrong name or signature.
-        """
+        """Adds a plugin object or module by hand; `ConfigError` for a name that is taken, or hooks that do not fit."""
         try:
             self._register(plugin, name)
         except Exception as error:

@@ -73,12 +73,7 @@ class Strategy(Part):
         )
 
     def layer_for(self, rows: Tensor, layer: nn.Linear, name: str) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of a layer of embeddings [N, D], in the type of these.
-
-        Raises:
-            ShapeError: D is not ``dimension``.
-            TensorError: the layer is on another device; the message has its name.
-        """
+        """Returns weight and bias of a layer for embeddings [N, D], in their type; raises for another D or device."""
         if rows.shape[-1] != layer.in_features:
             raise ShapeError(
                 f"{self.where('dimension', layer.in_features)} must be {rows.shape[-1]}, the dimension of the embeddings."

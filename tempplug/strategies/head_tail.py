@@ -79,12 +79,7 @@ class HeadTail(Strategy):
 
 
 def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
-    """Returns the value of each anchor's class, [N], of those of all classes [C].
-
-    Raises:
-        ConfigError: labels are missing, or outside of the strategy's ``class_counts``.
-        TensorError: the values are on another device.
-    """
+    """Returns the value of each anchor's class, [N], from those of all classes [C]; raises where labels do not fit."""
     labels = batch.labels
     if labels is None:
         raise strategy.missing("the class of each anchor", "labels")

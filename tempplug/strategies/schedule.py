@@ -49,21 +49,13 @@ class Periodic(Strategy):
         self._follows_length = self.period is None
 
     def set_length(self, epochs: float) -> None:
-        """Makes the period a fifth of the training where none was given; 0 epochs change nothing.
-
-        Raises:
-            ConfigError: it is negative or not finite.
-        """
+        """Makes the period a fifth of the training where none was given; 0 epochs change nothing, less raises `ConfigError`."""
         if MOMENT.check(f"epochs={epochs} of set_length", epochs) and self._follows_length:
             self.configure(**{**self.options, "period": float(f"{epochs / PERIODS:.6g}")})
             self._follow()
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Sets the epoch, at least 0, fractions allowed; idempotent.
-
-        Raises:
-            ConfigError: the epoch is negative or not finite.
-        """
+        """Sets the epoch, fractions allowed; idempotent; raises `ConfigError` below 0."""
         self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
         self._follow()
 

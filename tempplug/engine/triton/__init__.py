@@ -46,22 +46,14 @@ def _installed() -> bool:
 
 
 def triton_statistics(block: Block, logit_map: LogitMap) -> RowStatistics:
-    """Returns the statistics of every row.
-
-    Raises:
-        ConfigError: the engine cannot take this block; the message says why.
-    """
+    """Returns the statistics of every row; raises `ConfigError` where `refusal` has a reason."""
     square = block.candidates is block.anchors and block.roles.square and logit_map.uniform and logit_map.symmetric
     positive, negative_lse = _log_sum_exp(block, logit_map, square=square)
     return _assemble(block, logit_map, positive, negative_lse)
 
 
 def mirrored_statistics(block: Block, logit_map: LogitMap) -> tuple[RowStatistics, RowStatistics]:
-    """Returns the statistics of every row of a symmetric cross-view block, and of every column; they share one gradient pass.
-
-    Raises:
-        ConfigError: the engine cannot take this block; the message says why.
-    """
+    """Returns the statistics of every row and every column of a symmetric cross-view block, from one gradient pass."""
     if not (logit_map.uniform and logit_map.symmetric):
         return triton_statistics(block, logit_map), triton_statistics(block.mirrored(), logit_map)
     positive, rows, columns = _log_sum_exp(block, logit_map, mirrored=True)
