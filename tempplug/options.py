@@ -112,7 +112,7 @@ class Number(Kind):
         return value if isinstance(value, int) else int(number)  # an int beyond 2^53 keeps its digits
 
 
-MOMENT = Number(at_least=0)
+MOMENT = Number(at_least=0, at_most=1e12)
 """Epochs done, or those of a whole training."""
 # Between these, logits, their slopes (of order 1/τ²) and sums of them are finite in float32, whatever the other options are.
 COLDEST, HOTTEST = 1e-9, 1e9
