@@ -43,10 +43,7 @@ def parse_value(text: str) -> Any:
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
-    """Returns the options of ``key=value`` words; hyphens in keys become underscores.
-
-    Raises:
-        ConfigError: a word has no ``=``, or a key is given twice.
+    """Returns the options of ``key=value`` words, hyphens in keys as underscores; raises where a key is absent or twice.
 
     >>> parse_options(["alpha=2", "strict=true"])
     {'alpha': 2, 'strict': True}
@@ -64,10 +61,7 @@ def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
 
 
 def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
-    """Returns the name and the options of a spec string.
-
-    Raises:
-        ConfigError: the string has no name or an option is malformed.
+    """Returns the name and the options of a spec string; raises `ConfigError` where it has no name, or an option is malformed.
 
     >>> parse_spec("dystress:profile=shifted,shift=-0.4")
     ('dystress', {'profile': 'shifted', 'shift': -0.4})
@@ -93,11 +87,7 @@ def split_specs(specs: str) -> list[str]:
 
 
 def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
-    """Returns the name of a spec string and its options, with those of ``--temperature-args`` added.
-
-    Raises:
-        ConfigError: malformed, or an option is given in both places.
-    """
+    """Returns the name of a spec string and its options, with those of ``--temperature-args``; none may be given twice."""
     name, options = parse_spec(spec)
     added = parse_options(pairs)
     if twice := sorted(options.keys() & added.keys()):
@@ -108,13 +98,10 @@ def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
 def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | None = "fixed") -> argparse._ArgumentGroup:
     """Adds the four flags to a parser, each also spelled with underscores, and returns their group.
 
-    The parsed namespace has ``temperature_strategy`` (str), ``temperature_args`` (list of ``key=value``),
-    ``contrastive_objective`` (str) and ``contrastive_negatives`` (str, None for no terms on negatives). `merge_spec` turns the
-    first two into what `tempplug.create_strategy` takes; the others are as `tempplug.ContrastiveLoss` takes them.
-
-    Args:
-        parser: any argparse parser.
-        default: spec string when the flag is absent.
+    The parsed namespace has ``temperature_strategy`` (str, by default ``default``), ``temperature_args`` (list of
+    ``key=value``), ``contrastive_objective`` (str) and ``contrastive_negatives`` (str, None for no terms on negatives).
+    `merge_spec` turns the first two into what `tempplug.create_strategy` takes; the others are as `tempplug.ContrastiveLoss`
+    takes them.
 
     >>> parser = argparse.ArgumentParser()
     >>> group = add_temperature_arguments(parser)
@@ -123,34 +110,18 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
     ('macl', {'alpha': 2, 'threshold': 0.8})
     """
     group = parser.add_argument_group("temperature")
-    flags: dict[str, dict[str, Any]] = {
-        "temperature-strategy": {
-            "default": default,
-            "metavar": "SPEC",
-            "help": "name or name:key=value,... of a temperature strategy; `tempplug list` shows them",
-        },
-        "temperature-args": {
-            "nargs": "*",
-            "default": [],
-            "metavar": "KEY=VALUE",
-            "help": "options of the strategy; `tempplug show NAME` lists them with their ranges",
-        },
-        "contrastive-objective": {
-            "default": "infonce",
-            "metavar": "SPEC",
-            "help": "name or name:key=value,... of a contrastive objective",
-        },
-        "contrastive-negatives": {
-            "metavar": "SPEC",
-            "help": "name or name:key=value,... of a term on negatives, or several joined by + (default: none); `tempplug list "
-            "negatives` shows them",
-        },
-    }
-    for flag, options in flags.items():
-        group.add_argument(f"--{flag}", **options)
+    spec = "name or name:key=value,... of a"
+    options_of_one = "options of the strategy; `tempplug show NAME` lists them with their ranges"
+    several = "or several joined by + (default: none); `tempplug list negatives` shows them"
+    flags: list[tuple[str, str, dict[str, Any], str]] = [
+        ("temperature-strategy", "SPEC", {"default": default}, f"{spec} temperature strategy; `tempplug list` shows them"),
+        ("temperature-args", "KEY=VALUE", {"nargs": "*", "default": []}, options_of_one),
+        ("contrastive-objective", "SPEC", {"default": "infonce"}, f"{spec} contrastive objective"),
+        ("contrastive-negatives", "SPEC", {}, f"{spec} term on negatives, {several}"),
+    ]
+    for flag, metavar, options, meaning in flags:
+        group.add_argument(f"--{flag}", metavar=metavar, help=meaning, **options)
         # a flag of its own, as help would show a second spelling of the first
-        spelling = flag.replace("-", "_")
-        group.add_argument(
-            f"--{spelling}", dest=spelling, **{**options, "default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-        )
+        spelling, hidden = flag.replace("-", "_"), {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        group.add_argument(f"--{spelling}", dest=spelling, metavar=metavar, **{**options, **hidden})
     return group

@@ -34,16 +34,9 @@ class Owner(Protocol):
 
 
 def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
-    """Returns where the state of each anchor lies, [N]: at the number of its example, ``size`` behind for those of view_b.
+    """Returns the position of the state of each anchor, [N]: that of its example, plus ``size`` for anchors of view_b.
 
-    Args:
-        owner: whose state it is; with ``per_view`` the two views' anchors have one each.
-        batch: that holds ``index``.
-        state: [size], or [2·size] with ``per_view``.
-
-    Raises:
-        ConfigError: the call has no index, or one outside the data set.
-        TensorError: the state is on another device.
+    Raises `ConfigError` without an index or for one outside the data set, and `TensorError` for another device.
     """
     index = batch.index
     if index is None:
@@ -83,10 +76,7 @@ def of_all_processes(*values: Tensor) -> list[Tensor]:
 def log_means(log_values: Tensor, position: Tensor, examples: int) -> tuple[Tensor, Tensor]:
     """Returns ln of the mean of e^value over the rows of each example, [E], and each row's share in its sum, [P].
 
-    Args:
-        log_values: [P], finite.
-        position: [P] which example a row belongs to, below E.
-        examples: E.
+    ``position`` [P] is the example of each row, below E.
     """
     # Through the largest of each example, so that nothing overflows.
     highest = log_values.new_full((examples,), EMPTY).scatter_reduce(0, position, log_values, "amax")

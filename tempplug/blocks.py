@@ -25,11 +25,7 @@ class Prepared:
     """One block of a call, ready for an engine.
 
     Attributes:
-        direction: that it comes from.
-        block: anchors, candidates and their roles.
-        logit_map: of the batch.
-        batch: that the strategy saw.
-        fresh: whether the strategy is to observe it.
+        batch: that the strategy saw; ``fresh`` says whether the strategy still has to observe it.
         terms: of its negatives, without what the layout hides.
     """
 
@@ -42,24 +38,13 @@ class Prepared:
 
 
 def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
-    """Returns the term maps of a block.
-
-    Raises:
-        ShapeError: the call gave an argument of some rows and not of others.
-    """
+    """Returns the term maps of a block."""
     found = [term.prepare(pairs) for term in terms]
     return tuple(each for each in found if each is not None)
 
 
 def pairs_of(direction: Direction, views: Views, similarity: Tensor, main: Pairs | None) -> Pairs:
-    """Returns a block as terms see it.
-
-    Args:
-        direction: the block.
-        views: of the call.
-        similarity: [N] of the anchors and their positives.
-        main: the block with the positives, None where it is this one.
-    """
+    """Returns a block as terms see it; ``main`` is the block with the positives, None where it is this one."""
     of_anchors, of_candidates = direction.parts(views)
     hard = [torch.full((part.size,), part.name == "hard_negatives", device=views.device) for part in of_candidates]
     anchors, candidates = direction.bare()
@@ -95,14 +80,7 @@ def _argument(views: Views, parts: Sequence[Part], name: str, of_row: bool = Fal
 def statistics_of(
     engine: EngineName, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted
 ) -> tuple[list[RowStatistics], EngineName]:
-    """Returns the statistics of each block, and the name of the engine that computed them.
-
-    Args:
-        engine: as of `row_statistics`.
-        prepared: the blocks.
-        maps: of each block.
-        wanted: of each row.
-    """
+    """Returns the statistics of each block under its map, and the name of the engine that computed them."""
     first, last = prepared[0], prepared[-1]
     terms = first.terms + first.direction.hidden
     # The sums of a block and its mirror image come from one pass.
@@ -119,12 +97,9 @@ def statistics_of(
 
 
 def joined(blocks: Sequence[RowStatistics], paired: Sequence[bool], pair_function: PairFunction | None) -> RowStatistics:
-    """Returns the statistics of rows whose negatives lie in several blocks.
+    """Returns the statistics of rows whose negatives lie in several blocks, the first of which holds the positives.
 
-    Args:
-        blocks: of each block; the first holds the positives.
-        paired: whether a block holds the positives of its anchors, which then stand in the sum once for each such block.
-        pair_function: whose sums the statistics hold; None where they hold log-sum-exps.
+    The positive is in the sum once for each ``paired`` block. With a pair function the statistics hold sums of it.
 
     Raises:
         ConfigError: the most similar negatives are wanted.
@@ -155,11 +130,7 @@ def _total(sums: Tensor, pair_function: PairFunction | None) -> Tensor:
 def with_row_terms(
     terms: Sequence[NegativeTerm], statistics: RowStatistics, roles: PairRoles, logit_map: LogitMap
 ) -> RowStatistics:
-    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term.
-
-    Raises:
-        ConfigError: the map has no smallest logit of a row.
-    """
+    """Returns the statistics of rows after `NegativeTerm.negative_lse` of each term; the map needs a smallest logit."""
     if logit_map.products:
         raise ConfigError(
             f"negative term '{terms[0].name}' needs the smallest logit of a row, which strategies with a temperature for each "

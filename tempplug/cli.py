@@ -41,11 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def shell(command: Callable[[], object]) -> int:
-    """Returns the exit status of whatever runs a command, and says in one line why it ended before its end.
-
-    Args:
-        command: returns a status, or None for 0.
-    """
+    """Returns the exit status of a command, and prints one line where it ended before its end; None as its result means 0."""
     streams: Any = sys  # a stream is None where the process was started with it closed
     if streams.stderr is None:
         streams.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
@@ -67,7 +63,7 @@ def shell(command: Callable[[], object]) -> int:
 
 
 def printable(text: str) -> str:
-    r"""Returns text as one line that a terminal shows and does not obey.
+    r"""Returns text as one line without control characters, which a terminal would execute.
 
     >>> print(printable("a\x1b[31mb\nc"))
     a\x1b[31mb\nc
@@ -91,13 +87,13 @@ def _answer(error: BaseException) -> int:
         traceback.print_exception(error)
     match error:
         case KeyboardInterrupt():
-            exec("")  # where one came through an exec, Python would else end the process by a signal; this makes it forget
+            exec("")  # resets the interruption of an earlier exec, for which Python would end the process by a signal
             _say(": ".join(["interrupted", *map(str, error.args)]))
             return INTERRUPTED
         case SystemExit() if isinstance(error.__context__, BrokenPipeError):
             return UNREAD  # rich has met it, and ends the process in its own way
         case SystemExit(code=None | 0 | 2 as code):
-            return code or 0  # argparse has said what there is to say
+            return code or 0  # argparse has printed its message
         case SystemExit(code=int() as code):
             _say(f"error: the command ended itself with status {code}.")
             return FAILED
@@ -139,7 +135,7 @@ def _say(line: str) -> None:
 
 
 def _flushed(status: int) -> int:
-    """Writes out what is left, while a fault of that can still be told, and returns the status."""
+    """Writes the rest of the output, while an error of that can still be reported, and returns the status."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -157,7 +153,7 @@ def _flushed(status: int) -> int:
 
 
 def _close(stream: TextIO) -> None:
-    """Lets what cannot be written be forgotten; Python would try once more when it ends, and complain."""
+    """Discards what cannot be written; Python would try once more at its end, and print an error."""
     with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         os.dup2(nowhere.fileno(), stream.fileno())
 

@@ -12,19 +12,11 @@ from tempplug import __version__
 from tempplug.errors import UnknownNameError, install_command, nearest
 from tempplug.options import Option, format_value, options_of
 from tempplug.parser import Parser, columns, wrapped
-from tempplug.plugins import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, registry
+from tempplug.plugins import CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
-from tempplug.plugins.manager import BUILT_IN, DISABLE, Plugin
+from tempplug.plugins.manager import BUILT_IN, DISABLE, KINDS, Plugin
 from tempplug.preset_losses import presets
 
-KINDS: dict[str, type[Info]] = {
-    "strategies": StrategyInfo,
-    "objectives": ObjectiveInfo,
-    "negatives": NegativeInfo,
-    "adapters": AdapterInfo,
-    "suites": SuiteInfo,
-    "commands": CommandInfo,
-}
 OWN_COMMANDS = {
     "list": "list strategies, objectives, terms on negatives, adapters, benchmark suites and commands",
     "show": "explain one of them: formula, options with ranges, spec string, paper",
@@ -43,14 +35,7 @@ EPILOG = (
 
 
 def run(words: list[str]) -> object:
-    """Runs a command and returns its exit status, or what a plugin's command returns in its place.
-
-    Args:
-        words: after ``tempplug``.
-
-    Raises:
-        TempplugError: the input is at fault.
-    """
+    """Runs the command of the words after ``tempplug``; returns its exit status, or what a plugin's command returns."""
     if words and words[0] not in OWN_COMMANDS and not words[0].startswith("-"):
         return _plugin_command(words)
     parsed = _parser().parse_args(words)
@@ -154,11 +139,10 @@ def _contribution(plugin: Plugin) -> str:
         return f"left out by {DISABLE}"
     if not plugin.loaded:
         return "could not be loaded"
-    words = {kind: word for word, kind in KINDS.items()}
     parts = []
     for kind, names in plugin.declared.items():
         if names:
-            parts.append(f"{len(names)} {words[kind] if len(names) > 1 else kind.word}")
+            parts.append(f"{len(names)} {kind.plural if len(names) > 1 else kind.word}")
             parts[-1] += f": {', '.join(names)}" if len(names) <= _FEW else ""
     return "; ".join([*parts, *(["gets records"] if plugin.logs else [])]) or "nothing"
 

@@ -1,9 +1,8 @@
-"""What a graph of `torch.compile` or `torch.export` takes in of the loss, and what stays outside of it, in Python.
+"""What a graph of `torch.compile` or `torch.export` holds of the loss, and what stays outside of it, in Python.
 
-Inside are blocks of all pairs at once, as plain operations that a compiler fuses; outside is what looks at values: labels,
-masks, strategies and terms that learn from batches, and the tiles of large blocks. `torch.compiler.disable` leaves a function
-outside, too, but it loads the compiler, which takes longer than all the rest of tempplug, and wraps the function for good,
-which costs a small batch as much as an operation on tensors.
+Inside are blocks of all pairs at once, as plain operations that a compiler fuses; outside is what reads values: labels, masks,
+strategies and terms that learn from batches, and the tiles of large blocks. `torch.compiler.disable` would load the compiler,
+which takes longer than all the rest of tempplug, and costs a small batch as much as an operation on tensors.
 """
 
 from __future__ import annotations
@@ -41,14 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def takes_in(
     loss_fn: ContrastiveLoss, view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None, given: dict[str, Any]
 ) -> bool:
-    """Returns whether a graph takes in a call of the loss: its roles follow from sizes, and its block is small or dense.
-
-    Args:
-        loss_fn: the loss.
-        view_a: [B, D], or a list of such, one a head.
-        view_b: likewise, or None.
-        given: the other arguments of the call.
-    """
+    """Returns whether a graph holds a call of the loss: its roles follow from sizes, and its block is small or dense."""
     layout = loss_fn.layout
     learns = loss_fn.strategy.observes or loss_fn.objective.observes or any(term.observes for term in loss_fn.terms)
     observes = loss_fn.training and learns
@@ -62,11 +54,7 @@ def takes_in(
 
 
 def left_out(reason: str) -> Callable[[F], F]:
-    """Returns a decorator that makes a function one which no graph takes in, and under which nothing is compiled.
-
-    Args:
-        reason: what ``fullgraph=True`` says where it meets the function.
-    """
+    """Returns a decorator for functions that stay outside of graphs, uncompiled; ``fullgraph=True`` reports the reason."""
 
     def decorate(function: F) -> F:
         if not _lean:

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tempplug.arguments import parse_spec, split_specs
-from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, nearest, quoted
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
-from tempplug.options import options_of
+from tempplug.options import build
 from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.strategies.base import Strategy
 
@@ -17,9 +17,8 @@ from tempplug.strategies.base import Strategy
 def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
     """Returns the strategy that a spec string describes.
 
-    Args:
-        spec: ``name`` or ``name:key=value,key=value``, or the temperature of ``fixed``; an instance is returned as it is.
-        options: further options; they win over those of the spec string.
+    The spec is ``name`` or ``name:key=value,key=value``, or the temperature of ``fixed``; an instance is returned as it is.
+    Options given apart win over those of the spec string.
 
     Raises:
         UnknownNameError: no such strategy or option; the message suggests the nearest.
@@ -33,7 +32,7 @@ def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
         return spec
     if isinstance(spec, int | float) and not isinstance(spec, bool):
         spec, options = "fixed", {"temperature": spec, **options}
-    created: Strategy = _create(StrategyInfo, "strategy", spec, options)
+    created: Strategy = _create(StrategyInfo, spec, options)
     return created
 
 
@@ -46,20 +45,14 @@ def create_objective(spec: str | Objective, **options: Any) -> Objective:
     if isinstance(spec, Objective):
         _refuse(options, spec)
         return spec
-    created: Objective = _create(ObjectiveInfo, "objective", spec, options)
+    created: Objective = _create(ObjectiveInfo, spec, options)
     return created
 
 
 def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, **options: Any) -> list[NegativeTerm]:
-    """Returns the terms on negatives that a spec string describes, such as ``false-negatives:margin=0.1+hardness``.
+    """Returns the terms on negatives that specs joined by ``+`` describe; a term or a list of terms as it is, none for None.
 
-    Args:
-        spec: specs joined by ``+``; a term or a list of terms is returned as it is, None as no term.
-        options: further options of a single term.
-
-    Raises:
-        UnknownNameError: as of `create_strategy`.
-        ConfigError: likewise; also where a term is given twice.
+    Options may be given apart for a single term. Errors are those of `create_strategy`, also where a term is given twice.
 
     >>> [each.spec() for each in create_negatives("same-key+hardness:strength=9,of=in-batch")]
     ['same-key', 'hardness:strength=9,of=in-batch,blocks=none']
@@ -76,7 +69,7 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
     parts = split_specs(spec)
     if options and len(parts) > 1:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside several terms, {quoted(spec)}.")
-    created = [_create(NegativeInfo, NegativeInfo.word, part, options) for part in parts]
+    created = [_create(NegativeInfo, part, options) for part in parts]
     names = [each.name for each in created]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
@@ -85,11 +78,10 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
 
 
 def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strategy] | type[Objective] | type[NegativeTerm]:
-    """Imports and returns the class that a declaration points to.
+    """Imports and returns the class that a declaration points to; errors as of `tempplug.plugins.Registry.load`.
 
     Raises:
-        MissingDependencyError: a framework that it requires is not installed.
-        ConfigError: the target does not exist, is of another kind, or has another name than its declaration.
+        ConfigError: the target is of another kind, or has another name than its declaration.
     """
     target = registry().load(info)
     base = Strategy if isinstance(info, StrategyInfo) else Objective if isinstance(info, ObjectiveInfo) else NegativeTerm
@@ -105,9 +97,9 @@ def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strate
     return target
 
 
-def message_of_unknown(unknown: Mapping[str, object]) -> str:
+def message_of_unknown(given: Mapping[str, object]) -> str:
     """Returns the error for keyword arguments that are none of the loss."""
-    name, value = next(iter(unknown.items()))
+    name, value = next(iter(given.items()))
     if name in ("temperature", "tau", "scale", "logit_scale"):
         wanted = "1 / scale" if "scale" in name else value
         return f"{name}= is no argument of ContrastiveLoss: write ContrastiveLoss({wanted}) for a fixed temperature."
@@ -120,7 +112,8 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside a {type(instance).__name__} instance.")
 
 
-def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, spec: Any, options: dict[str, Any]) -> Any:
+def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], spec: Any, options: dict[str, Any]) -> Any:
+    word = kind.word
     if not isinstance(spec, str):
         example = "macl:alpha=0.5" if kind is StrategyInfo else "dclw:sigma=0.25"
         raise ConfigError(
@@ -128,16 +121,4 @@ def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], word: str, 
         )
     name, written = parse_spec(spec)
     target = load_class(registry().get(kind, name))
-    given = {**written, **options}
-    known = options_of(target)
-    names = [each.name for each in known]
-    for option in given:
-        if option not in names:
-            all_names = ", ".join(names) or "none"
-            raise UnknownNameError(
-                f"unknown option {quoted(option)} of {word} '{name}'.{nearest(option, names)} Known: {all_names}."
-            )
-    missing = [each.name for each in known if each.required and each.name not in given]
-    if missing:
-        raise ConfigError(f"{word} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")
-    return target(**given)
+    return build(target, word, name, {**written, **options})

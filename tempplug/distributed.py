@@ -1,10 +1,9 @@
 """Gathering over torch.distributed with the exact gradient; without a process group every function is the identity.
 
-The processes are those of the default group, or of the group that `within` sets.
-
-Convention of the loss: local rows × global columns, and each rank returns the mean over its own rows. A gathered tensor
-therefore receives gradient from every rank's loss; the backward pass sums it over ranks. After DDP has averaged the
-gradients over ranks, loss and gradients equal those of one process (a raw ``x.grad`` is world times its slice).
+The processes are those of the default group, or of the group that `within` sets. Each has the loss of its local rows against
+global columns, and returns the mean over its own rows. A gathered tensor therefore receives gradient from every rank's loss,
+and the backward pass sums it over ranks. After DDP has averaged the gradients over ranks, loss and gradients equal those of one
+process (a raw ``x.grad`` is world times its slice).
 """
 
 from __future__ import annotations
@@ -31,15 +30,7 @@ MARKING = 1 << 14
 
 
 class Processes:
-    """The processes that contrast their rows with each other.
-
-    Args:
-        group: a ``torch.distributed.ProcessGroup``, or a one-dimensional ``DeviceMesh``, such as ``mesh["dp"]``.
-        gather: whether they gather at all.
-
-    Raises:
-        ConfigError: it is neither, or nothing is gathered.
-    """
+    """The processes that contrast their rows: a ``ProcessGroup``, or a one-dimensional ``DeviceMesh``; else `ConfigError`."""
 
     def __init__(self, group: Any, gather: bool) -> None:
         if not gather:
@@ -87,17 +78,15 @@ def _group() -> Any:
 
 @dataclass(slots=True)
 class Rows:
-    """How the rows of a global batch lie on the ranks.
+    """How the rows of a global batch are distributed over the ranks.
 
     Attributes:
         sizes: rows of each rank.
-        rank: this process, counted within the group.
-        group: of the ranks; None means the default group.
+        rank: of this process within the group; None as ``group`` means the default one.
         offset: global position of this rank's first row.
         total: rows of all ranks together.
-        world: number of ranks.
         longest: most rows of a rank.
-        even: whether all ranks have as many.
+        even: whether all ranks have the same number.
     """
 
     sizes: tuple[int, ...]
@@ -130,7 +119,7 @@ def active() -> bool:
 
 
 def mark_of(rows: Tensor) -> int:
-    """Returns a number that rows which differ nearly never share; 0 for rows that cannot be told apart."""
+    """Returns a number in which different rows nearly always differ; 0 for rows without a finite one."""
     numbers = rows.detach().flatten()[:MARKING].double()
     mark = (numbers * torch.arange(1, len(numbers) + 1, device=rows.device)).sum()
     return int(mark.view(torch.int64)) if mark.isfinite() else 0
@@ -139,10 +128,7 @@ def mark_of(rows: Tensor) -> int:
 def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
     """Returns how many rows every rank holds; one rank without gathering.
 
-    Args:
-        local: rows of this process.
-        device: a device that the process group can communicate from.
-        gather: whether the caller wants global columns.
+    The device must be one that the process group can communicate from.
 
     Raises:
         ProcessError: see `share_sizes`.
@@ -151,16 +137,16 @@ def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
 
 
 def share_sizes(local: int, hard: int | None, device: torch.device, mark: int = 0) -> tuple[Rows, Rows]:
-    """Returns how many rows, and how many hard negatives, every rank holds, by one message a rank.
+    """Returns how many rows, and how many hard negatives, every rank holds, by one message of each rank.
 
-    The message goes from the CPU where the group has a backend for it, such as that of ``init_process_group()``; then no
+    The message is sent from the CPU if the group has a backend for it, such as that of ``init_process_group()``; then no
     device is waited for.
 
     Args:
         local: rows of this process.
-        hard: its hard negatives; None where its call has none.
+        hard: its hard negatives; None if its call has none.
         device: a device that the process group can communicate from.
-        mark: `mark_of` the rows if they are to differ from those of other processes; 0 if they need not.
+        mark: `mark_of` the rows if they must differ from those of other processes, else 0.
 
     Raises:
         ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows, or some processes
@@ -197,12 +183,7 @@ def _where(holds: Iterable[bool]) -> str:
 
 @contextmanager
 def refused_together(device: torch.device, gather: bool) -> Iterator[None]:
-    """Where inputs are checked: an error of this process also ends the call of those that wait for its rows in `share_rows`.
-
-    Args:
-        device: a device that the process group can communicate from.
-        gather: whether the caller wants global columns.
-    """
+    """Wraps the check of inputs: an error of this process also ends the call of processes that wait in `share_rows`."""
     try:
         yield
     except Exception:
@@ -310,19 +291,15 @@ def gather(local: Tensor, rows: Rows) -> Tensor:
     return gather_all([local], [rows])[0]
 
 
-def total(value: Tensor, rows: Rows) -> Tensor:
-    """Returns the sum of a detached tensor over the ranks."""
+def total(value: Tensor, rows: Rows, operation: Any = None) -> Tensor:
+    """Returns the sum of a detached tensor over the ranks, elementwise, or another ``ReduceOp``."""
     if rows.world == 1:
         return value
-    summed = value.detach().clone()
-    dist.all_reduce(summed, group=rows.group)
-    return summed
+    found = value.detach().clone()
+    dist.all_reduce(found, dist.ReduceOp.SUM if operation is None else operation, rows.group)
+    return found
 
 
 def largest(value: Tensor, rows: Rows) -> Tensor:
     """Returns the largest of a detached tensor over the ranks, elementwise."""
-    if rows.world == 1:
-        return value
-    found = value.detach().clone()
-    dist.all_reduce(found, dist.ReduceOp.MAX, rows.group)
-    return found
+    return value if rows.world == 1 else total(value, rows, dist.ReduceOp.MAX)

@@ -116,14 +116,11 @@ _apply_divide: Any = super(torch.autograd.Function, _Divide).apply
 
 
 def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tuple[tuple[Tensor, ...], Tensor | None]:
-    """Returns what `unit_rows` does, of several groups at once.
+    """Returns what `unit_rows` does of several groups at once: one tensor a group, and one of booleans over all rows.
 
     Args:
-        groups: each holds [B, D], one or several, all of one floating-point type.
+        groups: each holds one or several [B, D], all of one floating-point type.
         twice: whether second derivatives are wanted.
-
-    Returns:
-        One tensor a group, and the booleans of all rows of all groups.
     """
     if plain_only():
         # Groups apart, because a compiler would write one tensor of all anew.
@@ -139,31 +136,22 @@ def unit_groups(groups: Sequence[Sequence[Tensor]], twice: bool = False) -> tupl
     return units, zero[0] if zero else None
 
 
-def unit_rows(*embeddings: Tensor, twice: bool = False) -> tuple[Tensor, Tensor | None]:
-    """Returns the rows divided by their norm, in at least float32, and which rows had none.
+def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Returns the rows of one or several [B, D] divided by their norm, in at least float32, and which rows had none.
 
-    Args:
-        embeddings: [B, D], or several such, whose rows come out one behind the other.
-        twice: whether second derivatives are wanted, which keeps the inputs as well.
-
-    Returns:
-        [B, D] unit rows, and [B] booleans: True where the norm is below the smallest that has a direction; those rows are
-        0 with zero gradient. None instead of the booleans says that every norm is an ordinary number, so that no row is
-        without direction and no value is NaN or infinite.
+    The latter are [B] booleans: True where the norm is below the smallest that has a direction; those rows are 0 with zero
+    gradient. None in their place means that every norm is an ordinary number, so that no value is NaN or infinite either.
 
     >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     (tensor([[0.6000, 0.8000],
             [0.0000, 0.0000]]), tensor([False,  True]))
     """
-    (unit,), without = unit_groups([embeddings], twice)
+    (unit,), without = unit_groups([embeddings])
     return unit, without
 
 
 def _plain_unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns what `unit_rows` does by operations that a graph and every transform of `torch.func` know.
-
-    Rows whose square is not finite become NaN.
-    """
+    """Returns what `unit_rows` does, in plain operations for graphs and `torch.func`; rows of infinite norm become NaN."""
     wide = at_least_float32(embeddings)
     norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
     zero = norm < max(SMALLEST_NORM, torch.finfo(embeddings.dtype).tiny)

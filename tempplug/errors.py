@@ -43,7 +43,7 @@ class UnknownNameError(TempplugError, LookupError):
 
 
 class DuplicateNameError(TempplugError, ValueError):
-    """Two plugins offer the same name, and that name was asked for."""
+    """Two plugins offer the same name, and that name was used."""
 
 
 class MissingDependencyError(TempplugError, ImportError):
@@ -64,6 +64,13 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Returns `` Did you mean 'x'?`` for the closest of ``known``, or the empty string when nothing is close."""
     match = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean '{match[0]}'?" if match else ""
+
+
+def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", faults: Iterable[str] = ()) -> UnknownNameError:
+    """Returns the error for a name that is not known: the nearest one, all known ones, and faults that may be the cause."""
+    names = list(known)
+    message = f"unknown {what} {quoted(name)}{of}.{nearest(name, names)} Known: {', '.join(names) or 'none'}."
+    return UnknownNameError("\n".join([message, *faults]))
 
 
 def install_command(extra: str, distribution: str = "tempplug") -> str:

@@ -15,15 +15,18 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.blocks import Prepared, joined, pairs_of, statistics_of, term_maps, with_row_terms
-from tempplug.errors import ConfigError
+from tempplug.embeddings import unit_rows
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
 from tempplug.layouts import Direction, Views
 from tempplug.negatives.base import Pairs, TermMap
 from tempplug.record import Step, Trace
 from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
 from tempplug.roles import Block
 from tempplug.scores import views_of_scores
+from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import recomputing, valueless
+from tempplug.transforms import recomputing, refuse_fake, valueless
 from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
 from tempplug.views import views_of_embeddings
 
@@ -32,12 +35,7 @@ if TYPE_CHECKING:
 
 
 class Head:
-    """One head of one call.
-
-    Args:
-        loss_fn: the loss.
-        step: what the call keeps for its record.
-    """
+    """One head of one call, which adds to the ``step`` what the record of the call needs."""
 
     def __init__(self, loss_fn: ContrastiveLoss, step: Step) -> None:
         self.loss_fn, self.step = loss_fn, step
@@ -46,25 +44,14 @@ class Head:
         self.observing = loss_fn.training and loss_fn.strategy.observes
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
-        """Returns the loss, reduced.
-
-        Args:
-            view_a: [B, D] raw embeddings.
-            view_b: [B, D], or [M, D] candidates for ``masks``, or None.
-            given: the other arguments of the call, without those that were left out.
-        """
+        """Returns the loss of raw embeddings, reduced; ``given`` holds the optional arguments of the call that were given."""
         views, without_norm = views_of_embeddings(self.loss_fn, view_a, view_b, given)
         if without_norm is not None:
             self.step.zero_norm.append(without_norm)
         return self._of_views(views)
 
     def of_scores(self, scores: Tensor, _: None, given: dict[str, Any]) -> Tensor:
-        """Returns the loss of similarities that the caller computed, reduced.
-
-        Args:
-            scores: [N, M].
-            given: the other arguments of the call, without those that were left out.
-        """
+        """Returns the loss of similarities [N, M] that the caller computed, reduced."""
         return self._of_views(views_of_scores(self.loss_fn, scores, given))
 
     def _of_views(self, views: Views) -> Tensor:
@@ -146,11 +133,7 @@ class Head:
         return counted + term_maps([term for term in meant if not term.observes], pairs)
 
     def _prepare(self, direction: Direction, views: Views, first: Prepared | None) -> Prepared | None:
-        """Returns a block with its map and batch; None where no anchor of any process has a positive.
-
-        A mirror image, and a block of the same rows, share what the first block of the call found out; a second computation of
-        a call has the map of the first.
-        """
+        """Returns a block with its map and batch, which blocks of the same rows share; None where no anchor has a positive."""
         roles, rows, joint = direction.roles, views.rows, self.layout.joint
         scores = views.scores_of(direction.name)
         shared = first if joint or direction.mirrored else None
@@ -163,7 +146,7 @@ class Head:
             similarity = roles.positive_similarity(*bare)
         own, counts = similarity, None
         if roles.positives is None:
-            counts = roles.positive_count()
+            counts = roles.positive_count
             own = own if roles.fewest_positives else own[counts > 0]
         positives = own
         if rows.world > 1:
@@ -212,7 +195,7 @@ class Head:
         return found
 
     def _second(self, prepared: list[Prepared]) -> list[RowStatistics] | None:
-        """Returns the statistics of a second pass without gradient, where the objective asks for one."""
+        """Returns the statistics of a second pass without gradient, where the objective has a map for one."""
         maps: list[LogitMap] = []
         for each in prepared:
             second = self.objective.second_map(each.logit_map)
@@ -230,7 +213,7 @@ class Head:
         if (self.terms or prepared.direction.hidden or self.layout.joint) and objective.pair_function is None:
             without = statistics.negative_lse.detach() == -torch.inf
             counted = not without.is_cuda
-        # On CUDA, counting what labels or masks say waits for the device: until the warning is out.
+        # On CUDA, counting by labels or masks waits for the device: only until the warning is given.
         if without is not None and counted and not valueless() and "negative" not in self.loss_fn._warned:
             number = int(without.sum())
             if number:
@@ -254,3 +237,33 @@ class Head:
                 f"objective '{self.objective.name}' has no form for several positives, and layout '{self.layout.name}' gave an "
                 f"anchor {most}: use infonce or dcl, or masks with one positive a row."
             )
+
+
+def dense_logits(
+    strategy: Strategy, view_a: Tensor, view_b: Tensor, labels: Tensor | None, index: Tensor | None, uncertainty: Tensor | None
+) -> Tensor:
+    """Returns the logits of view_a's rows against view_b's, [B, M]; see `tempplug.ContrastiveLoss.logits`."""
+    refuse_fake(view_a, view_b)
+    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+    given = {"labels": labels, "index": index, "uncertainty": uncertainty}
+    check_read(given, strategy)
+    size, dimension = check_embeddings("view_a", view_a, device).shape
+    check_embeddings("view_b", view_b, device, dimension)
+    check_finite("view_a", view_a)
+    check_finite("view_b", view_b)
+    checked = check_uncertainty(uncertainty, device, size)
+    if isinstance(checked, tuple):
+        raise ShapeError("uncertainty is a pair; wanted one tensor [B], of view_a.")
+    with torch.autocast(device.type, enabled=False):
+        anchors, candidates = (unit_rows(each)[0] for each in common_type(view_a, view_b)[1] if each is not None)
+        paired = min(len(anchors), len(candidates))
+        batch = Batch(
+            positive_similarity=(anchors[:paired] * candidates[:paired]).sum(1).detach(),
+            anchors=anchors,
+            candidates=candidates,
+            labels=check_integers("labels", labels, device, size),
+            index=check_integers("index", index, device, size),
+            uncertainty=checked,
+        )
+        bound = strategy.prepare(batch).at(slice(None), slice(None))
+        return bound.logit(anchors @ candidates.T)

@@ -1,9 +1,8 @@
-"""The input door of the loss: what each argument of a call must be, and the errors for everything else.
+"""What each argument of a call of the loss must be, and the errors for all else; must not depend on layouts or strategies.
 
-One row of the table an argument: numbers of which kind, in which shape. All of them are dense tensors on one device, view_a's.
-Integers of any width become int64; embeddings of different floating-point types become the type that `torch.promote_types`
-gives (float16 beside bfloat16: float32), and whatever comes behind this door is computed in at least float32. Lists and NumPy
-arrays are refused, because a list of tensors already means several heads. This module must not know layouts or strategies.
+All arguments are dense tensors on one device, view_a's. Integers of any width become int64; embeddings of different
+floating-point types become the type that `torch.promote_types` gives (float16 beside bfloat16: float32), and everything after
+these checks is computed in at least float32. Lists and NumPy arrays are refused, because a list of tensors means several heads.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ class Numbers:
     """A kind of numbers.
 
     Attributes:
-        dtypes: that are taken.
-        words: what they are, for messages.
-        conversion: what turns a tensor of other numbers into such.
+        words: its name in messages.
+        conversion: the method that converts a tensor of other numbers.
         creation: the dtype to write where a tensor is made of a list or an array.
     """
 
@@ -49,14 +47,7 @@ BOOLEANS = Numbers(frozenset({torch.bool}), "boolean", "bool()", "torch.bool")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One row of the table.
-
-    Attributes:
-        numbers: of which kind.
-        shape: for messages.
-        readers: what reads it, for messages.
-        meaning: of the two dimensions of a mask, for messages.
-    """
+    """One row of the table; shape, readers and the meaning of a mask's two dimensions are for messages."""
 
     numbers: Numbers
     shape: str
@@ -80,23 +71,17 @@ ARGUMENTS: dict[str, Argument] = {
 
 
 class Reader(Protocol):
-    """A layout or a strategy, as far as this module knows it."""
+    """A layout or a strategy, as far as this module reads it."""
 
     name: ClassVar[str]
     takes: ClassVar[frozenset[str]]
 
 
 def check_tensor(name: str, value: object, device: torch.device, shown: str = "") -> Tensor:
-    """Returns the value if it is a dense tensor of the right kind of numbers on the right device.
-
-    Args:
-        name: of the argument.
-        value: that was given.
-        device: of view_a.
-        shown: what messages call it, where that is not its name.
+    """Returns the value if it is a dense tensor of the right numbers on view_a's device; ``shown`` is its name in messages.
 
     Raises:
-        TensorError: it is none; the message says what to write instead.
+        TensorError: it is not; the message says what to write instead.
     """
     argument, shown = ARGUMENTS[name], shown or name
     if not isinstance(value, Tensor):
@@ -123,17 +108,9 @@ def check_tensor(name: str, value: object, device: torch.device, shown: str = ""
 
 
 def check_embeddings(name: str, value: object, device: torch.device, dimension: int | None = None) -> Tensor:
-    """Returns the value if it holds embeddings, [B, D] floating point, neither of them 0.
+    """Returns the value if it holds embeddings [B, D], floating point and not empty; D is ``dimension`` where given.
 
-    Args:
-        name: of the argument.
-        value: that was given.
-        device: of view_a.
-        dimension: D that they must have, where another argument fixed it.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: not two-dimensional, empty, or of another D.
+    Raises `TensorError` as `check_tensor`, and `ShapeError` for other shapes.
     """
     embeddings = check_tensor(name, value, device)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
@@ -145,12 +122,7 @@ def check_embeddings(name: str, value: object, device: torch.device, dimension: 
 
 
 def check_hard_negatives(value: object, device: torch.device, size: int, dimension: int) -> Tensor | None:
-    """Returns hard negatives [H, D] or [B, k, D] as [H, D] or [B·k, D].
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: of another shape.
-    """
+    """Returns hard negatives [H, D] or [B, k, D] as [H, D] or [B·k, D]; raises as `check_embeddings`."""
     if value is None:
         return None
     given = check_tensor("hard_negatives", value, device)
@@ -162,26 +134,14 @@ def check_hard_negatives(value: object, device: torch.device, size: int, dimensi
 
 
 def check_integers(name: str, value: object, device: torch.device, size: int) -> Tensor | None:
-    """Returns integers [B] as int64; None where none were given.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: not one a row of view_a.
-        ConfigError: one of them is beyond int64.
-    """
+    """Returns integers [B] as int64, None where none were given; also raises for other shapes and numbers beyond int64."""
     if value is None:
         return None
     return _int64(name, _one_a_row(name, check_tensor(name, value, device), size))
 
 
 def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
-    """Returns the uncertainty of each anchor, [B] or a pair of such; None where none was given.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: not one number a row of view_a, or not one tensor or two.
-        NonFiniteError: NaN or infinite (on CPU).
-    """
+    """Returns the uncertainty of each anchor, [B] or a pair of such, None where none was given; NaN raises `NonFiniteError`."""
     if value is None:
         return None
     if not isinstance(value, list | tuple) or not any(isinstance(each, Tensor) for each in value):
@@ -192,12 +152,7 @@ def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor 
 
 
 def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int, int]) -> Tensor | None:
-    """Returns a boolean mask [B, M]; None where none was given.
-
-    Raises:
-        TensorError: see `check_tensor`.
-        ShapeError: of another shape.
-    """
+    """Returns a boolean mask [B, M], None where none was given; raises as `check_tensor`, and `ShapeError` for other shapes."""
     if value is None:
         return None
     mask = check_tensor(name, value, device)
@@ -209,17 +164,7 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
 def check_read(
     given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, others: Set[str] = frozenset()
 ) -> None:
-    """Raises where an argument was given that is not read, and would be ignored.
-
-    Args:
-        given: arguments by name, None where left out.
-        strategy: of the loss.
-        layout: of the loss, None where it reads nothing.
-        others: arguments that the objective and the terms on negatives read.
-
-    Raises:
-        ConfigError: the message says what would read it.
-    """
+    """Raises `ConfigError` where an argument was given that neither strategy, layout nor ``others`` read; names what would."""
     for name, value in given.items():
         if value is None or name in strategy.takes or name in others:
             continue
@@ -236,16 +181,13 @@ def check_read(
 
 
 def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
-    """Returns what a call gives of its rows, for terms on negatives, by the name of the embeddings.
+    """Returns the values that a call gives of its rows, for terms on negatives, by the name of the embeddings.
 
-    Args:
-        name: of the argument.
-        value: a tensor [B, ...] for both views, or a dictionary of tensors by the name of the embeddings.
-        rows: embeddings of the call by name; those of hard_negatives may be [B, k, D].
+    The value is a tensor [B, ...] for both views, or a dictionary of tensors by that name; ``rows`` are the embeddings.
 
     Raises:
         TensorError: a value is no dense tensor on view_a's device, or they hold different kinds of numbers.
-        ShapeError: it has another number of rows than the embeddings, which may not be there, or rows of two shapes.
+        ShapeError: it has another number of rows than the embeddings, which may be absent, or rows of two shapes.
         ConfigError: it holds integers beyond int64.
     """
     there = {each: tensor for each, tensor in rows.items() if tensor is not None}
@@ -284,15 +226,7 @@ def check_row_integers(name: str, values: Tensor) -> Tensor:
 
 
 def check_finite(name: str, values: Tensor) -> None:
-    """Raises where rows hold NaN or infinite values; on CUDA it would wait for the device, so it is skipped there.
-
-    Args:
-        name: of the argument, for the message.
-        values: [B, D] or [B].
-
-    Raises:
-        NonFiniteError: it says how many rows, and which is the first.
-    """
+    """Raises `NonFiniteError` where rows [B, D] or [B] hold NaN or infinite values; not on CUDA, where it would wait."""
     if values.device.type != "cpu" or valueless():
         return
     finite = torch.isfinite(values.detach())
@@ -306,13 +240,7 @@ def check_finite(name: str, values: Tensor) -> None:
 
 
 def outside(name: str, integers: Tensor, size: int) -> int | None:
-    """Returns an integer that lies outside of [0, size), None where all lie inside; a graph checks them where it runs.
-
-    Args:
-        name: of what they are, for the message of a graph.
-        integers: [N].
-        size: how many numbers are allowed.
-    """
+    """Returns an integer outside of [0, size), None where all lie inside; a graph checks them where it runs."""
     if torch.compiler.is_compiling():
         torch._assert_async(((integers >= 0) & (integers < size)).all(), f"{name} must lie between 0 and {size - 1}.")
         return None

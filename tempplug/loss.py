@@ -1,6 +1,6 @@
 """`ContrastiveLoss`: similarity → strategy → logits → engine → row statistics → objective → reduction, in one module.
 
-This is where strategies, objectives, engines and layouts meet; none of them knows the others.
+Strategies, objectives, engines and layouts are joined here; none of them imports the others.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Never, cast, get_args
 import torch
 from torch import Tensor, nn
 
+from tempplug.between_calls import Replay, Unchanged, Unlearned
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.dense_logits import dense_logits
 from tempplug.distributed import Processes, chosen_processes, within
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
-from tempplug.head import Head
+from tempplug.head import Head, dense_logits
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
 from tempplug.negatives.base import NegativeTerm, TermMap
@@ -27,13 +27,10 @@ from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
 from tempplug.reduction import blame
-from tempplug.replay import Replay
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, LayoutName, ObjectiveName, Reduction, StepRecord
-from tempplug.unchanged import Unchanged
-from tempplug.unlearned import Unlearned
 from tempplug.views import split_heads
 
 if TYPE_CHECKING:
@@ -109,7 +106,7 @@ class ContrastiveLoss(nn.Module):
             raise ConfigError(f"gather={gather!r} must be True or False.")
         for term in self.terms:
             term.check_with(self.layout, self.objective)
-        if gather and self.layout.refuse_gather():
+        if gather and not self.layout.gathers:
             raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
         self.group = None if group is None else Processes(group, gather)
@@ -199,12 +196,10 @@ class ContrastiveLoss(nn.Module):
     ) -> Tensor:
         """Returns the loss of scores in place of cosines, such as MaxSim's or a cross encoder's; as a call does, in nats.
 
-        Under ``cross-view`` column i is the positive of row i, and the columns from N on are hard negatives, which are of no
-        row; with directions ``ab+ba`` the columns are anchors, too. Under ``masks`` the masks say what each score is, so that
-        the M candidates may be each row's own, as a cross encoder's are. Gradient flows to the scores.
-
-        Strategies and terms on negatives that are defined for cosines refuse (their ``cosines_only``). Temperatures and margins
-        are in units of the scores.
+        Under ``cross-view`` column i is the positive of row i, and the columns from N on are hard negatives that belong to no
+        row; with directions ``ab+ba`` the columns are anchors, too. Under ``masks`` the masks define each score, so that the M
+        candidates may be each row's own, as a cross encoder's are. Gradient flows to the scores. Strategies and terms that are
+        defined for cosines refuse (their ``cosines_only``). Temperatures and margins are in units of the scores.
 
         Args:
             scores: [N, M] floating point, of any range; row i is that of view_a in what follows, column j that of view_b.
@@ -216,10 +211,8 @@ class ContrastiveLoss(nn.Module):
             of_rows: as of a call, with ``hard_negatives`` for the columns from N on.
 
         Raises:
-            TensorError: as for a call.
-            ShapeError: shapes do not fit, or there are fewer columns than rows without masks.
-            ConfigError: layout, strategy, a term, the engine or ``gather=True`` has no meaning for scores, or as for a call.
-            NonFiniteError: scores hold NaN or infinite values (on CPU).
+            TempplugError: as for a call; `ConfigError` also where a part of the loss, or ``gather=True``, has no meaning for
+                scores, and `ShapeError` where there are fewer columns than rows without masks.
 
         >>> scores = torch.tensor([[9.0, 4.0, 5.0], [3.0, 8.0, 2.0]])
         >>> round(ContrastiveLoss("fixed:temperature=1", layout="cross-view").from_scores(scores).item(), 6)
@@ -245,20 +238,10 @@ class ContrastiveLoss(nn.Module):
         index: Tensor | None = None,
         uncertainty: Tensor | None = None,
     ) -> Tensor:
-        """Returns the dense logits of view_a's rows against view_b's, [B, M], for losses that need them.
+        """Returns the dense logits of view_a's rows [B, D] against view_b's [M, D], [B, M], for losses that need them.
 
-        Args:
-            view_a: [B, D] raw embeddings.
-            view_b: [M, D] raw embeddings; the first B rows count as positives for strategies that look at them.
-            labels: [B] class of each row of view_a, where the strategy reads it, as the next two.
-            index: [B] position of each row in the data set.
-            uncertainty: [B].
-
-        Raises:
-            TensorError: as for a call.
-            ShapeError: shapes do not fit.
-            ConfigError: the strategy misses an argument, or does not read one that was given.
-            NonFiniteError: embeddings hold NaN or infinite values (on CPU).
+        The first B rows of view_b count as positives for strategies that read these. Optional arguments and errors are as of a
+        call.
         """
         return dense_logits(self.strategy, view_a, view_b, labels, index, uncertainty)
 
@@ -273,7 +256,7 @@ class ContrastiveLoss(nn.Module):
         return list(cast(Iterable[NegativeTerm], self.negatives))
 
     def accepted(self, **offered: Any) -> dict[str, Any]:
-        """Returns those of the arguments that layout or strategy read, for code that knows more than every loss wants.
+        """Returns those of the arguments that some part of the loss reads, for code that has more than every loss reads.
 
         >>> ContrastiveLoss("individual:size=9").accepted(index=torch.arange(3), labels=torch.zeros(3))
         {'index': tensor([0, 1, 2])}
@@ -296,14 +279,14 @@ class ContrastiveLoss(nn.Module):
         return cast(StepRecord, record)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Tells schedules how far training is: epochs done (fractions allowed), and optimizer steps done."""
-        self.strategy.set_progress(epoch, step)
-        self.objective.set_progress(epoch, step)
+        """Tells all parts how far training is: epochs done (fractions allowed), and optimizer steps done."""
+        for part in (self.strategy, self.objective, *self.terms):
+            part.set_progress(epoch, step)
 
     def set_length(self, epochs: float) -> None:
-        """Tells schedules the length of the training in epochs."""
-        self.strategy.set_length(epochs)
-        self.objective.set_length(epochs)
+        """Tells all parts the length of the training in epochs."""
+        for part in (self.strategy, self.objective, *self.terms):
+            part.set_length(epochs)
 
     def no_weight_decay(self) -> set[str]:
         """Returns the names of the parameters that weight decay must spare (timm's convention)."""
@@ -321,11 +304,7 @@ class ContrastiveLoss(nn.Module):
 
     @left_out(OUTSIDE)
     def _loss(
-        self,
-        view_a: Embeddings,
-        view_b: Embeddings | None,
-        given: dict[str, Any],
-        of_head: Callable[..., Tensor] = Head.loss,
+        self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], of_head: Callable[..., Tensor] = Head.loss
     ) -> Tensor:
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):

@@ -1,8 +1,7 @@
-"""What embeddings look like: alignment, uniformity, tolerance, inter-class uniformity; and what a loss's gradient looks like:
-its scale, and how many negatives it comes from.
+"""Measurements of embeddings (alignment, uniformity, tolerance) and of a loss's gradient (scale, effective negatives).
 
-Measurements, not losses: they return detached 0-dimensional tensors. Inputs are raw embeddings; rows are normalised here,
-in at least float32. Self pairs never count. This module must not know strategies, objectives, engines or layouts.
+They are not losses: they return detached 0-dimensional tensors of raw embeddings, whose rows are normalised here, in at least
+float32. Self pairs never count. Must not depend on strategies, objectives, engines or layouts.
 """
 
 from __future__ import annotations
@@ -19,12 +18,16 @@ from tempplug.precision import at_least_float32
 ROWS_AT_ONCE = 512
 
 
+def _check_floating(name: str, values: Tensor) -> None:
+    if not values.is_floating_point():
+        raise ConfigError(f"{name} of dtype {values.dtype} must be floating point.")
+
+
 def _unit_rows(embeddings: Tensor, name: str, minimum: int) -> Tensor:
     if embeddings.ndim != 2 or len(embeddings) < minimum:
         wanted = f"[N, D] with N at least {minimum}"
         raise ShapeError(f"{name} of shape {list(embeddings.shape)} must be {wanted}.")
-    if not embeddings.is_floating_point():
-        raise ConfigError(f"{name} of dtype {embeddings.dtype} must be floating point.")
+    _check_floating(name, embeddings)
     return unit_rows(embeddings.detach())[0]
 
 
@@ -63,9 +66,7 @@ def _log_mean_potential(points: Tensor, t: float) -> Tensor:
 def alignment(view_a: Tensor, view_b: Tensor) -> Tensor:
     """Returns the mean squared distance of the two views of an item; lower is more aligned, in [0, 4].
 
-    Args:
-        view_a: [N, D] raw embeddings.
-        view_b: [N, D] raw embeddings; row i is another view of row i of ``view_a``.
+    Row i of ``view_b`` [N, D] is another view of row i of ``view_a``; both are raw embeddings.
 
     Raises:
         ShapeError: the views are not two matrices of one shape.
@@ -85,9 +86,7 @@ def alignment(view_a: Tensor, view_b: Tensor) -> Tensor:
 def uniformity(embeddings: Tensor, t: float = 2.0) -> Tensor:
     """Returns ln of the mean Gaussian potential of all pairs of different rows; lower is more spread, in [-4t, 0].
 
-    Args:
-        embeddings: [N, D] raw embeddings, N at least 2.
-        t: sharpness of the potential exp(-t·‖x - y‖²), greater than 0.
+    The potential of raw embeddings [N, D], N at least 2, is exp(-t·‖x - y‖²), t greater than 0.
 
     Raises:
         ShapeError: not a matrix, or fewer than two rows.
@@ -105,9 +104,7 @@ def uniformity(embeddings: Tensor, t: float = 2.0) -> Tensor:
 def tolerance(embeddings: Tensor, labels: Tensor) -> Tensor:
     """Returns the mean cosine similarity of all pairs of different rows of one class; higher keeps classes together.
 
-    Args:
-        embeddings: [N, D] raw embeddings, N at least 2.
-        labels: [N] class of each row.
+    Of raw embeddings [N, D], N at least 2, and labels [N].
 
     Raises:
         ShapeError: not a matrix, fewer than two rows, or labels of another length.
@@ -130,10 +127,7 @@ def tolerance(embeddings: Tensor, labels: Tensor) -> Tensor:
 def interclass_uniformity(embeddings: Tensor, labels: Tensor, t: float = 2.0) -> Tensor:
     """Returns the uniformity of the class centroids; lower is classes further apart.
 
-    Args:
-        embeddings: [N, D] raw embeddings, N at least 2.
-        labels: [N] class of each row, at least two classes.
-        t: as in `uniformity`.
+    Of raw embeddings [N, D], N at least 2, and labels [N] of at least two classes; ``t`` as in `uniformity`.
 
     Raises:
         ShapeError: not a matrix, fewer than two rows, or labels of another length.
@@ -156,9 +150,8 @@ def interclass_uniformity(embeddings: Tensor, labels: Tensor, t: float = 2.0) ->
 def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
     """Returns the mean of W = 1 - P, the factor by which InfoNCE scales the gradient of each anchor, in [0, 1].
 
-    Args:
-        positive_lse: [N] log-sum-exp of each anchor's positive logits; of one positive, its logit.
-        negative_lse: [N] log-sum-exp of each anchor's negative logits.
+    The arguments [N] are the log-sum-exp of each anchor's positive logits (of one positive, its logit), and of its negative
+    ones.
 
     Raises:
         ShapeError: the two are not vectors of one shape, or empty.
@@ -172,8 +165,8 @@ def gradient_scale(positive_lse: Tensor, negative_lse: Tensor) -> Tensor:
     if positive_lse.ndim != 1 or positive_lse.shape != negative_lse.shape or len(positive_lse) == 0:
         shapes = f"{list(positive_lse.shape)} and {list(negative_lse.shape)}"
         raise ShapeError(f"positive_lse and negative_lse of shapes {shapes} must both be [N] with N at least 1.")
-    if not (positive_lse.is_floating_point() and negative_lse.is_floating_point()):
-        raise ConfigError(f"positive_lse of dtype {positive_lse.dtype} and negative_lse must be floating point.")
+    _check_floating("positive_lse", positive_lse)
+    _check_floating("negative_lse", negative_lse)
     return torch.sigmoid(at_least_float32(negative_lse.detach()) - at_least_float32(positive_lse.detach())).mean()
 
 
@@ -196,8 +189,7 @@ def effective_negatives(log_weights: Tensor) -> Tensor:
     """
     if log_weights.ndim != 2:
         raise ShapeError(f"log_weights of shape {list(log_weights.shape)} must be [N, M].")
-    if not log_weights.is_floating_point():
-        raise ConfigError(f"log_weights of dtype {log_weights.dtype} must be floating point.")
+    _check_floating("log_weights", log_weights)
     kept = at_least_float32(log_weights.detach())
     kept = kept[(kept > -torch.inf).any(dim=1)]
     entropy: Tensor = torch.special.entr(kept.softmax(dim=1)).sum(dim=1)

@@ -8,23 +8,60 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, is_dataclass
+import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Real
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
-from tempplug.errors import ConfigError, quoted
+from tempplug.errors import ConfigError, quoted, unknown
+
+Built = TypeVar("Built")
 
 
 @dataclass(frozen=True)
-class Number:
+class Kind(ABC):
+    """What an option may be.
+
+    Attributes:
+        optional: whether it may be None.
+        help: its meaning, for ``tempplug show`` and flags.
+    """
+
+    optional: bool = field(default=False, kw_only=True)
+    help: str = field(default="", kw_only=True)
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Returns the allowed values in words, as error messages and ``tempplug show`` print them."""
+
+    @abstractmethod
+    def example(self) -> Any:
+        """Returns an allowed value, for the spec string that ``tempplug show`` prints."""
+
+    def check(self, where: str, value: object) -> Any:
+        """Returns the value in the type of the option, or raises `ConfigError` naming ``where``."""
+        return None if value is None and self.optional else self._checked(where, value)
+
+    @abstractmethod
+    def _checked(self, where: str, value: Any) -> Any:
+        """Returns what `check` does of a value that is not None, or of None where it is not allowed."""
+
+    def _require(self, allowed: bool, where: str) -> None:
+        if not allowed:
+            raise ConfigError(f"{where} must be {self.describe()}.")
+
+
+@dataclass(frozen=True)
+class Number(Kind):
     """A finite number inside a range; ``bool`` is not a number, NumPy's scalars are.
 
     Attributes:
         search: the part of the range that is worth searching, both ends included; None: not searched. See
             `tempplug.search_space`.
-        only_with: another option and its word that this one belongs to; with other words it has to stay at its default.
+        only_with: another option and the word of it that this one belongs to; with other words it must keep its default.
     """
 
     above: float | None = None
@@ -32,47 +69,36 @@ class Number:
     below: float | None = None
     at_most: float | None = None
     integer: bool = False
-    optional: bool = False
     search: tuple[float, float] | None = None
     only_with: tuple[str, str] | None = None
-    help: str = ""
+
+    def _bounds(self) -> list[tuple[str, Callable[[float, float], bool], float]]:
+        """Returns the bounds that there are, each with its words and its comparison."""
+        bounds = [
+            ("greater than", operator.gt, self.above),
+            ("at least", operator.ge, self.at_least),
+            ("less than", operator.lt, self.below),
+            ("at most", operator.le, self.at_most),
+        ]
+        return [(word, holds, bound) for word, holds, bound in bounds if bound is not None]
 
     def describe(self) -> str:
-        """Returns the range in words, as error messages and ``tempplug show`` print it."""
-        bounds = [
-            ("greater than", self.above),
-            ("at least", self.at_least),
-            ("less than", self.below),
-            ("at most", self.at_most),
-        ]
-        words = " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-        if self.integer:
-            return f"an integer, {words}" if words else "an integer"
-        return words or "finite"
+        """Returns the range."""
+        words = " and ".join(f"{word} {bound:g}" for word, _, bound in self._bounds())
+        return ", ".join(filter(None, ["an integer", words])) if self.integer else words or "finite"
 
-    def example(self) -> float | int:
-        """Returns a number inside the range, for the spec string that ``tempplug show`` prints."""
-        bounds = [bound for bound in (self.above, self.at_least, self.below, self.at_most) if bound is not None]
-        middle = sum(bounds) / max(1, len(bounds))
+    def example(self) -> float:
+        """Returns a number inside the range."""
+        bounds = [bound for *_, bound in self._bounds()]
         beside = (*(bound + 1 for bound in bounds), *(bound - 1 for bound in bounds))
-        wanted = (100 if self.integer else 1.0, *bounds, *beside)
-        return next((number for number in wanted if self._holds(number)), middle)
+        middle = sum(bounds) / max(1, len(bounds))
+        return next((number for number in (100 if self.integer else 1.0, *bounds, *beside) if self._holds(number)), middle)
 
     def _holds(self, number: float) -> bool:
-        """Returns whether a number lies inside the range."""
-        return (
-            math.isfinite(number)
-            and not (self.integer and number != math.floor(number))
-            and (self.above is None or number > self.above)
-            and (self.at_least is None or number >= self.at_least)
-            and (self.below is None or number < self.below)
-            and (self.at_most is None or number <= self.at_most)
-        )
+        whole = not self.integer or number == math.floor(number)
+        return whole and all(holds(number, bound) for _, holds, bound in self._bounds())
 
-    def check(self, where: str, value: object) -> float | int | None:
-        """Returns the value as ``float`` (``int`` for an integer option), or raises `ConfigError` naming ``where``."""
-        if value is None and self.optional:
-            return None
+    def _checked(self, where: str, value: Any) -> float:
         # NumPy's scalars are no int or float, but they are registered as Real.
         if isinstance(value, bool) or not isinstance(value, int | float | Real):
             raise ConfigError(f"{where} must be {'an integer' if self.integer else 'a number'}.")
@@ -80,31 +106,28 @@ class Number:
             number = float(value) + 0.0  # of -0 as well, which would be read back as 0
         except OverflowError:  # an int beyond the largest float
             number = math.inf
-        if not self._holds(number):
-            raise ConfigError(f"{where} must be {self.describe()}.")
+        self._require(math.isfinite(number) and self._holds(number), where)
         if not self.integer:
             return number
         return value if isinstance(value, int) else int(number)  # an int beyond 2^53 keeps its digits
 
 
+MOMENT = Number(at_least=0, at_most=1e12)
+"""Epochs done, or those of a whole training."""
 # Between these, logits, their slopes (of order 1/τ²) and sums of them are finite in float32, whatever the other options are.
 COLDEST, HOTTEST = 1e-9, 1e9
 
 
 @dataclass(frozen=True)
 class Temperature(Number):
-    """A temperature, or 1/temperature: from `COLDEST` to `HOTTEST`.
-
-    One that says nothing else is searched from 0.01 to 1, where all temperatures of papers but a few lie.
-    """
+    """A temperature, or 1/temperature, from `COLDEST` to `HOTTEST`; searched from 0.01 to 1, where nearly all of papers lie."""
 
     above: float | None = 0
     search: tuple[float, float] | None = (0.01, 1.0)
 
-    def check(self, where: str, value: object) -> float | int | None:
-        """Returns the value as ``float``, or raises `ConfigError` naming ``where``."""
-        number = super().check(where, value)
-        if number is not None and not COLDEST <= number <= HOTTEST:
+    def _checked(self, where: str, value: Any) -> float:
+        number = super()._checked(where, value)
+        if not COLDEST <= number <= HOTTEST:
             raise ConfigError(
                 f"{where} must lie between {COLDEST:g} and {HOTTEST:g}: beyond, losses or gradients leave float32."
             )
@@ -112,13 +135,11 @@ class Temperature(Number):
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Kind):
     """One word of a fixed list; ``search`` says whether all of them are worth searching."""
 
     values: tuple[str, ...]
-    optional: bool = False
     search: bool = True
-    help: str = ""
 
     def describe(self) -> str:
         """Returns the allowed words."""
@@ -128,21 +149,14 @@ class Choice:
         """Returns the first of the words."""
         return self.values[0]
 
-    def check(self, where: str, value: object) -> str | None:
-        """Returns the word, or raises `ConfigError` naming ``where``."""
-        if value is None and self.optional:
-            return None
-        if not isinstance(value, str) or value not in self.values:
-            raise ConfigError(f"{where} must be {self.describe()}.")
-        return value
+    def _checked(self, where: str, value: Any) -> str:
+        self._require(isinstance(value, str) and value in self.values, where)
+        return str(value)
 
 
 @dataclass(frozen=True)
-class Text:
-    """A word that only its reader can judge: a file, a class, a network."""
-
-    optional: bool = False
-    help: str = ""
+class Text(Kind):
+    """A word that the code which reads it checks: a file, a class, a network."""
 
     def describe(self) -> str:
         """Returns what it is."""
@@ -152,22 +166,17 @@ class Text:
         """Returns a word."""
         return "word"
 
-    def check(self, where: str, value: object) -> str | None:
-        """Returns the word, or raises `ConfigError` naming ``where``."""
-        if value is None and self.optional:
-            return None
-        if not isinstance(value, str) or not value:
-            raise ConfigError(f"{where} must be {self.describe()}.")
-        return value
+    def _checked(self, where: str, value: Any) -> str:
+        self._require(isinstance(value, str) and value != "", where)
+        return str(value)
 
 
 @dataclass(frozen=True)
-class Words:
+class Words(Kind):
     """A list of words, in the order that they are given; of a fixed list where ``values`` has any."""
 
     values: tuple[str, ...] = ()
     minimum_length: int = 0
-    help: str = ""
 
     def describe(self) -> str:
         """Returns the length and the allowed words."""
@@ -178,22 +187,17 @@ class Words:
         """Returns a list of allowed length and items."""
         return ((*self.values, "word")[0],) * max(1, self.minimum_length)
 
-    def check(self, where: str, value: object) -> tuple[str, ...]:
-        """Returns the words as a tuple, or raises `ConfigError` naming ``where``."""
-        if isinstance(value, str) or not isinstance(value, Iterable):
-            raise ConfigError(f"{where} must be {self.describe()}.")
+    def _checked(self, where: str, value: Any) -> tuple[str, ...]:
+        self._require(not isinstance(value, str) and isinstance(value, Iterable), where)
         words = tuple(value)
         allowed = all(isinstance(each, str) and each and (not self.values or each in self.values) for each in words)
-        if not allowed or len(words) < self.minimum_length:
-            raise ConfigError(f"{where} must be {self.describe()}.")
+        self._require(allowed and len(words) >= self.minimum_length, where)
         return words
 
 
 @dataclass(frozen=True)
-class Flag:
+class Flag(Kind):
     """True or false."""
-
-    help: str = ""
 
     def describe(self) -> str:
         """Returns the two values."""
@@ -203,57 +207,40 @@ class Flag:
         """Returns True."""
         return True
 
-    def check(self, where: str, value: object) -> bool:
-        """Returns the flag, or raises `ConfigError` naming ``where``."""
-        if not isinstance(value, bool):
-            raise ConfigError(f"{where} must be true or false.")
-        return value
+    def _checked(self, where: str, value: Any) -> bool:
+        self._require(isinstance(value, bool), where)
+        return bool(value)
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """A list of numbers, written ``450/270/162`` in a spec string (one alone: ``450/``)."""
+class Numbers(Kind):
+    """A list of numbers, written ``450/270/162`` in a spec string (a single one: ``450/``)."""
 
     item: Number = Number()
     minimum_length: int = 1
     maximum_length: int | None = None
     or_number: bool = False
-    optional: bool = False
-    help: str = ""
 
     def describe(self) -> str:
-        """Returns the length and the range of the items in words."""
+        """Returns the length and the range of the items."""
+        least, most = self.minimum_length, self.maximum_length
         if self.or_number:
-            return f"{self.item.describe()}, or a list of {self.minimum_length} or more such numbers"
-        example = format_value(self.example())
-        length = (
-            f"{self.minimum_length} or more"
-            if self.maximum_length is None
-            else f"{self.minimum_length} to {self.maximum_length}"
-        )
-        return f"a list of {length} numbers such as {example}, each {self.item.describe()}"
+            return f"{self.item.describe()}, or a list of {least} or more such numbers"
+        length = f"{least} or more" if most is None else f"{least} to {most}"
+        return f"a list of {length} numbers such as {format_value(self.example())}, each {self.item.describe()}"
 
-    def example(self) -> tuple[float | int, ...]:
+    def example(self) -> tuple[float, ...]:
         """Returns a list of allowed length and items."""
         return (self.item.example(),) * max(2, self.minimum_length)
 
-    def check(self, where: str, value: object) -> tuple[float | int, ...] | float | int | None:
-        """Returns the numbers as a tuple, or raises `ConfigError` naming ``where``."""
-        if value is None and self.optional:
-            return None
+    def _checked(self, where: str, value: Any) -> tuple[float, ...] | float:
         if self.or_number and isinstance(value, Real):
-            return self.item.check(where, value)
+            return self.item._checked(where, value)
         # A table by class (a mapping) would silently give its keys.
-        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-            raise ConfigError(f"{where} must be {self.describe()}.")
+        self._require(isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping), where)
         items = sorted(value) if isinstance(value, set | frozenset) else list(value)
-        if len(items) < self.minimum_length or (self.maximum_length is not None and len(items) > self.maximum_length):
-            raise ConfigError(f"{where} must be {self.describe()}.")
-        checked = [self.item.check(f"item {format_value(item)} of {where}", item) for item in items]
-        return tuple(item for item in checked if item is not None)
-
-
-Kind = Number | Choice | Flag | Numbers | Text | Words
+        self._require(self.minimum_length <= len(items) <= (self.maximum_length or len(items)), where)
+        return tuple(self.item._checked(f"item {format_value(item)} of {where}", item) for item in items)
 
 
 @dataclass(frozen=True)
@@ -267,11 +254,11 @@ class Option:
 
 
 def options_of(target: type) -> tuple[Option, ...]:
-    """Returns the options that the constructor of ``target`` takes, in order; annotations are read once a class.
+    """Returns the options that the constructor of ``target`` takes, in order.
 
     Args:
-        target: a class whose ``__init__`` annotates its options with ``Annotated[type, Number(...)]`` and its like; or a
-            dataclass whose fields do, with those of its bases.
+        target: a dataclass whose fields are annotated with ``Annotated[type, Number(...)]`` and the like, or a class whose
+            ``__init__`` is.
 
     Raises:
         ConfigError: an annotation names something that does not exist when the program runs.
@@ -281,10 +268,11 @@ def options_of(target: type) -> tuple[Option, ...]:
 
 @cache
 def _options_of(target: type) -> tuple[Option, ...]:
-    constructor = next(vars(base)["__init__"] for base in target.__mro__ if "__init__" in vars(base))
+    owner = next(base for base in target.__mro__ if "__init__" in vars(base))
+    constructor = vars(owner)["__init__"]
     try:
         # A dataclass inherits fields from other modules, whose annotations only the class itself can resolve.
-        hints = get_type_hints(target if is_dataclass(target) else constructor, include_extras=True)
+        hints = get_type_hints(owner if "__dataclass_fields__" in vars(owner) else constructor, include_extras=True)
     except NameError as error:
         raise ConfigError(
             f"the annotations of {target.__qualname__}.__init__ cannot be read: {error}; "
@@ -301,12 +289,21 @@ def _options_of(target: type) -> tuple[Option, ...]:
     return tuple(found)
 
 
-def check_fields(settings: object, of: str = "") -> None:
-    """Checks every field of a dataclass against its declared range, and gives it the value that the kind makes of it.
+def build(target: type[Built], what: str, name: str, given: Mapping[str, Any]) -> Built:
+    """Returns an instance with the given options; raises for options that it does not have or lacks."""
+    known = options_of(target)
+    names = [each.name for each in known]
+    for option in given:
+        if option not in names:
+            raise unknown("option", option, names, of=f" of {what} '{name}'")
+    missing = [each.name for each in known if each.required and each.name not in given]
+    if missing:
+        raise ConfigError(f"{what} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")
+    return target(**given)
 
-    Args:
-        settings: a dataclass whose fields are options; may be frozen.
-        of: whose options these are, for messages; empty where their names say enough.
+
+def check_fields(settings: object, of: str = "") -> None:
+    """Checks every field of a dataclass, frozen or not, and gives it the value that its kind returns; ``of`` is for messages.
 
     Raises:
         ConfigError: a field is of the wrong type or out of range; the message names it, its value and the range.
@@ -353,8 +350,8 @@ class Configured:
     def configure(self, **values: object) -> None:
         """Checks every option against its declared range and sets it as an attribute of the same name.
 
-        A subclass with a constructor of its own may pass options of its base; they are checked and set likewise, but the
-        spec string shows the options of the class itself.
+        A subclass with a constructor of its own may pass options of its base; the spec string has only those of the class
+        itself.
 
         Raises:
             ConfigError: an option is of the wrong type or out of range; the message names it, its value and the range.
@@ -368,6 +365,10 @@ class Configured:
             checked[name] = value if kind is None else kind.check(self.where(name, value), value)
             setattr(self, name, checked[name])
         self.options = {each.name: checked[each.name] for each in own if each.name in checked}
+
+    def __post_init__(self) -> None:
+        """Checks the fields of a subclass that is a dataclass."""
+        self.configure(**{each.name: getattr(self, each.name) for each in fields(self) if each.init})  # type: ignore[arg-type]
 
     def where(self, option: str, value: object) -> str:
         """Returns ``option=value of kind 'name'``, the start of every message about an option."""

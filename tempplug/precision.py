@@ -17,10 +17,6 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def plain_precision(device: str) -> AbstractContextManager[Any]:
-    """Returns a context without autocast: half precision loses whole nats at small temperatures.
-
-    Args:
-        device: type of the device.
-    """
+    """Returns a context without autocast: half precision loses whole nats at small temperatures."""
     device = "cpu" if device == "meta" else device
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()

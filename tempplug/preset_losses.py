@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
@@ -18,12 +18,11 @@ class Preset:
     """The loss of one model.
 
     Attributes:
-        name: as `preset` takes it.
         parts: arguments of `tempplug.ContrastiveLoss`; without ``strategy`` the source states no temperature.
         batch: rows of one loss in the source; empty where it states none.
         needs: arguments of the call beside ``view_a`` and ``view_b``; ``scores`` for `tempplug.ContrastiveLoss.from_scores`.
         source: repository, commit and file, or paper and equation.
-        note: what the source has beside this loss; empty for nothing.
+        note: what the source has beside this loss.
     """
 
     name: str
@@ -41,7 +40,7 @@ class Preset:
 
 
 def presets() -> list[Preset]:
-    """Returns what `preset` knows, in order of the table."""
+    """Returns all presets, in order of the table."""
     table = tomllib.loads(files("tempplug").joinpath("presets.toml").read_text(encoding="utf-8"))
     found = []
     for name, entry in table.items():
@@ -53,9 +52,7 @@ def presets() -> list[Preset]:
 def preset(name: str, **changes: Any) -> ContrastiveLoss:
     """Returns the loss that a published model was trained with; ``tempplug presets`` lists them with their sources.
 
-    Args:
-        name: of the preset.
-        changes: arguments of `tempplug.ContrastiveLoss`, which win over the preset's.
+    The ``changes`` are arguments of `tempplug.ContrastiveLoss`, and win over those of the preset.
 
     Raises:
         UnknownNameError: there is no such preset; the message suggests the nearest.
@@ -66,7 +63,7 @@ def preset(name: str, **changes: Any) -> ContrastiveLoss:
     """
     known = {each.name: each for each in presets()}
     if name not in known:
-        raise UnknownNameError(f"unknown preset {quoted(name)}.{nearest(name, known)} Known: {', '.join(known)}.")
+        raise unknown("preset", name, known)
     parts = {**known[name].parts, **changes}
     if "strategy" not in parts:
         raise ConfigError(

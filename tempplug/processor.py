@@ -28,13 +28,11 @@ ROUTES: dict[tuple[str, int, str], Route] = {("AuthenticAMD", 26, "AVX512"): "on
 
 
 class Processor(NamedTuple):
-    """What identifies a processor; numbers are 0 and texts empty where the system does not tell them.
+    """What identifies a processor; numbers are 0 and texts empty where the system does not report them.
 
     Attributes:
-        name: the model's name, such as ``AMD EPYC 9755``.
-        vendor: such as ``AuthenticAMD``.
-        family: the vendor's number of the family.
-        model: the vendor's number of the model within the family.
+        name: the model's name, such as ``AMD EPYC 9755``; ``vendor`` is such as ``AuthenticAMD``.
+        family: the vendor's number of the family, as ``model`` is that of the model within it.
         instructions: the widest instruction set that torch uses here, such as ``AVX512``, then matrix and bfloat16 extensions.
     """
 
@@ -67,25 +65,24 @@ def processor() -> Processor:
 
 
 def describe_machine() -> dict[str, str | int]:
-    """Returns what decides the last digits of a result, beside its seed and code.
+    """Returns the facts that decide the last digits of a result, beside its seed and code.
 
-    Returns:
-        ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where the system tells them,
-        ``products`` (see `product_route`), ``cores``, ``threads`` that torch uses here, and ``gpu`` where there is one.
+    These are ``cpu`` (the processor's name), ``vendor``, ``family``, ``model`` and ``instructions`` where known, ``products``
+    (see `product_route`), ``cores``, ``threads`` that torch uses here, and ``gpu`` where there is one.
     """
     here = processor()
-    facts: dict[str, str | int] = {"vendor": here.vendor, "family": here.family, "model": here.model}
-    facts["instructions"] = " ".join(here.instructions)
-    found: dict[str, str | int] = {
+    facts: dict[str, str | int] = {
         "cpu": here.name,
-        **{name: fact for name, fact in facts.items() if fact},
+        "vendor": here.vendor,
+        "family": here.family,
+        "model": here.model,
+        "instructions": " ".join(here.instructions),
         "products": product_route(),
         "cores": os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
     }
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name(0)
-    return found
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 @cache
@@ -95,7 +92,7 @@ def product_route() -> Route:
     It follows from `ROUTES`. The environment variable ``TEMPPLUG_GEMM`` overrides it; it is read once in a process.
 
     Raises:
-        ConfigError: ``TEMPPLUG_GEMM`` is neither ``mm`` nor ``onednn``, or asks for oneDNN where torch has no such product.
+        ConfigError: ``TEMPPLUG_GEMM`` is neither ``mm`` nor ``onednn``, or ``onednn`` where torch has no such product.
     """
     asked = os.environ.get(ENVIRONMENT)
     if asked not in (None, "", "mm", "onednn"):
@@ -110,12 +107,7 @@ def product_route() -> Route:
 
 
 def onednn_product(a: Tensor, b: Tensor) -> Tensor:
-    """Returns a @ b.T by oneDNN.
-
-    Args:
-        a: [N, K], float32, without gaps between its rows; other strides are a hundred times as slow.
-        b: [M, K], likewise, or the transpose of such a matrix.
-    """
+    """Returns a @ b.T by oneDNN, of float32 [N, K] and [M, K] or transposes of such; gaps between rows cost a hundred times."""
     product: Tensor = torch.ops.mkldnn._linear_pointwise(a, b, None, "none", [], "")
     return product
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tempplug.between_calls import Unchanged
 from tempplug.metrics import effective_negatives
 from tempplug.negatives.base import TermMap
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics, StepRecord
-from tempplug.unchanged import Unchanged
 
 SAMPLED_NEGATIVES = 4096
 PAIRS_OF_WHOLE_ROWS = 1 << 16
@@ -33,13 +33,9 @@ class Trace:
     """One direction of a call, detached.
 
     Attributes:
-        anchors: [N, D] unit rows.
-        candidates: [M, D] unit rows.
-        roles: of the pairs.
-        logit_map: of the batch.
         statistics: of the rows; None where those of another block hold them.
         terms: of the negatives.
-        hidden: what leaves out pairs that ``roles`` take for negatives.
+        hidden: leaves out pairs that are negatives by ``roles``.
         scores: [N, M] similarities of the caller; None where they are products of the rows.
     """
 
@@ -129,14 +125,7 @@ def _effective_negatives(trace: Trace) -> Tensor:
 
 @torch.no_grad()
 def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str, Tensor]:
-    """Returns what a record says of temperatures: their mean, smallest and largest, and the share on a bound, each [].
-
-    Warns, once for each strategy, where nearly all of them lie on its bounds.
-
-    Args:
-        strategy: that they come from; see `tempplug.Strategy.bounds`.
-        temperatures: [P] of some pairs.
-    """
+    """Returns the fields of a record about temperatures, and warns once where nearly all lie on a bound of the strategy."""
     if not len(temperatures):
         temperatures = temperatures.new_full((1,), torch.nan)
     at_bound = torch.zeros_like(temperatures, dtype=torch.bool)
@@ -169,11 +158,9 @@ class Step:
 
     Attributes:
         given: labels and masks of the call; None where it had none.
-        traces: what returns one of each direction and head.
+        traces: each returns one direction of one head.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
-        engine: that ran.
-        learned: copies of what the objective learns, by name.
         sums: whether statistics hold sums of a pair function, of which there is no softmax.
     """
 
@@ -197,15 +184,7 @@ def _total(counts: list[Tensor], device: torch.device) -> Tensor:
 
 @torch.no_grad()
 def build_record(step: Step, strategy: Strategy) -> StepRecord:
-    """Returns the record of a call.
-
-    Args:
-        step: what the call left behind.
-        strategy: of the call, for its bounds and how often it hit its floor.
-
-    Raises:
-        RuntimeError: labels or masks were changed in place since the call.
-    """
+    """Returns the record of a call; raises `RuntimeError` where labels or masks were changed in place since the call."""
     if step.given is not None:
         step.given.check("record")
     traces = [trace() for trace in step.traces]

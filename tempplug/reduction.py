@@ -22,14 +22,9 @@ from tempplug.types import Reduction
 def with_loss(
     roles: PairRoles, positive_count: Tensor, without: Tensor | None, objective: Objective, alone: bool
 ) -> Tensor | None:
-    """Returns which anchors have a loss, [N] booleans; None where all have, and on every process.
+    """Returns which anchors have a loss, [N]; None where all have, on every process, which only one ``alone`` can tell.
 
-    Args:
-        roles: of the pairs.
-        positive_count: [N] of each anchor.
-        without: [N] which anchors have no negative; None where all have some.
-        objective: of the loss.
-        alone: whether there is one process; what labels say differs between several.
+    ``without`` [N] says which anchors have no negative; None where all have some.
     """
     if alone and roles.fewest_positives and without is None:
         return None
@@ -41,12 +36,7 @@ def with_loss(
 
 
 def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:
-    """Returns each anchor's mean loss over the directions in which it has one, [N], and which have any (None: all).
-
-    Args:
-        losses: [N] of each direction.
-        valid: which of its anchors have a loss, None where all have.
-    """
+    """Returns each anchor's mean loss over the directions in which it has one, [N], and which have any (None: all)."""
     if all(each is None for each in valid):
         return losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2, None
     kept = [torch.ones_like(loss, dtype=torch.bool) if each is None else each for loss, each in zip(losses, valid, strict=True)]
@@ -58,14 +48,7 @@ def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[T
 
 
 def over_anchors(row_losses: Tensor, valid: Tensor | None, views: Views, reduction: Reduction) -> Tensor:
-    """Returns the mean or the sum of the anchors that have a loss, or with ``none`` the losses as they are.
-
-    Args:
-        row_losses: [N], 0 where an anchor has none.
-        valid: which anchors have one, None where all have.
-        views: of the call.
-        reduction: of the loss.
-    """
+    """Returns the mean or the sum of the losses [N] of valid anchors (None: all); with ``none`` the losses as they are."""
     if reduction == "none":
         return row_losses
     if reduction == "mean" and valid is None and views.rows.world == 1:
@@ -83,12 +66,7 @@ def over_anchors(row_losses: Tensor, valid: Tensor | None, views: Views, reducti
 
 
 def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
-    """Returns zeros [N] with a graph, so that everything that learns has a gradient: of 0.
-
-    Args:
-        views: of a call in which no anchor has a loss.
-        parameters: of the loss.
-    """
+    """Returns zeros [N] with a graph, so that everything that learns has a gradient: of 0."""
     uncertainty = views.uncertainty if isinstance(views.uncertainty, tuple) else (views.uncertainty,)
     rows = (views.joined, views.view_a, views.view_b, views.queue, views.hard_negatives, *uncertainty)
     learning = [each for each in (*rows, *parameters) if each is not None and each.requires_grad]
@@ -98,14 +76,7 @@ def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
 
 
 def message_without_negatives(without: int, anchors: int, layout: str, objective: Objective) -> str:
-    """Returns the warning of anchors without a negative.
-
-    Args:
-        without: how many there are.
-        anchors: how many anchors there are.
-        layout: its name.
-        objective: of the loss.
-    """
+    """Returns the warning of anchors without a negative."""
     become = "leave the mean"
     if objective.without_negatives:
         become = "have a loss of their positives alone"
@@ -118,11 +89,7 @@ def message_without_negatives(without: int, anchors: int, layout: str, objective
 
 
 def blame(loss_fn: nn.Module) -> None:
-    """Raises where a parameter or a buffer is why the loss of finite embeddings is not finite.
-
-    Raises:
-        NonFiniteError: it names the first.
-    """
+    """Raises `NonFiniteError` where a parameter or a buffer makes the loss of finite embeddings not finite; names the first."""
     for name, parameter in loss_fn.named_parameters():
         bad = parameter.detach()[~torch.isfinite(parameter)]
         if bad.numel():

@@ -1,24 +1,38 @@
 """Which candidate is positive, negative or ignored for which anchor, without an N×M mask where that can be avoided.
 
-Layouts write these records, engines read them. Nothing here knows a logit.
+Layouts write these records, engines read them. Must not depend on logits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from tempplug.once import once
 from tempplug.transforms import shared
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):
+    """`functools.cached_property` without its lock, which no graph of `torch.compile` can hold before Python 3.12."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function, self._name, self.__doc__ = function, function.__name__, function.__doc__
+
+    def __get__(self, instance: object, owner: type) -> T:
+        """Returns the value; Python finds it without this method where it is kept already."""
+        value = instance.__dict__[self._name] = self._function(instance)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """One candidate for every anchor, as runs along diagonals: it costs no memory, and engines need not look into tensors.
+    """One candidate for every anchor, as runs along diagonals, which cost no memory and need no tensor.
 
     Attributes:
         runs: ``(start, stop, shift)``: anchors ``start`` to ``stop`` (excluded) go with candidate ``i + shift``. The runs
@@ -46,14 +60,11 @@ class Pairing:
 
 
 class Shape(NamedTuple):
-    """What positions alone say of the pairs of a block, hashable.
+    """The part of the roles of a block that positions decide, hashable.
 
     Attributes:
-        anchors: N.
-        candidates: M.
         start: the first candidate that may be a negative.
-        behind: the first hard negative that some anchors alone see, or that has no label; M where there is none.
-        seeing: how many anchors see the hard negatives.
+        behind: the first hard negative that only ``seeing`` anchors have, or that has no label; M where there is none.
         blanks: runs of pairs that are no negatives, as of `Pairing`.
     """
 
@@ -72,13 +83,11 @@ class PairRoles:
     Attributes:
         anchors: N.
         candidates: M.
-        device: where index tensors live.
-        positives: the anchor's only positive; None where labels or masks say it.
+        positives: the anchor's only positive; None where labels or masks decide.
         ignored: the candidate that is the anchor itself; None where there is none.
         square: the first N candidates are the anchors themselves, in order.
         negatives_start: columns before it are never negatives (a queue's own keys).
-        extra_start: columns from here on are hard negatives, seen by the first ``extra_anchors`` anchors only.
-        extra_anchors: how many anchors see them.
+        extra_start: columns from here on are hard negatives of the first ``extra_anchors`` anchors only.
         anchor_labels: [N] and
         candidate_labels: [M] classes: equal means positive, different negative.
         positive_mask: [N, M] boolean and
@@ -101,7 +110,7 @@ class PairRoles:
 
     @once
     def shape(self) -> Shape:
-        """What positions alone say of the pairs."""
+        """What positions decide of the pairs."""
         blanks = tuple(run for pairing in (self.positives, self.ignored) if pairing is not None for run in pairing.runs)
         behind = self.candidates if self.extra_start is None else self.extra_start
         if self.extra_anchors == self.anchors and not self.square and self.anchor_labels is None:
@@ -135,12 +144,7 @@ class PairRoles:
         return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
 
     def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
-        """Returns each anchor's mean product with its positives, [N] (0 where it has none).
-
-        Args:
-            anchors: [N, D] rows without gradient, unit ones for similarities.
-            candidates: [M, D] rows without gradient.
-        """
+        """Returns each anchor's mean product with its positives, [N] (0 where it has none), of rows without gradient."""
         if self.positives is not None:
             paired: Tensor = torch.linalg.vecdot(anchors, self.positives.partners(candidates))
             return paired
@@ -150,25 +154,18 @@ class PairRoles:
             sums = torch.cat([part.to(candidates.dtype) @ candidates for part in parts])
         else:
             sums = self.sums_of_class(anchors, candidates)
-        counts = self.positive_count()
+        counts = self.positive_count
         total: Tensor = torch.linalg.vecdot(anchors, sums)
         return total / (counts if self.fewest_positives else counts.clamp(min=1))
 
     def mean_over_positives(self, scores: Tensor) -> Tensor:
         """Returns each anchor's mean score over its positives, [N] (0 where it has none), of scores [N, M]."""
         positive = self.positive(*self.tile(slice(None), slice(None)))
-        return torch.where(positive, scores, 0.0).sum(1) / self.positive_count().clamp(min=1)
-
-    def positive_count(self) -> Tensor:
-        """Returns the number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
-        return self._positive_count
-
-    def negative_count(self) -> Tensor:
-        """Returns the number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
-        return self._negative_count
+        return torch.where(positive, scores, 0.0).sum(1) / self.positive_count.clamp(min=1)
 
     @once
-    def _positive_count(self) -> Tensor:
+    def positive_count(self) -> Tensor:
+        """The number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.positives is not None:
             return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
         if self.positive_mask is not None:
@@ -176,23 +173,16 @@ class PairRoles:
         return self._class_sizes - self._own
 
     @once
-    def _negative_count(self) -> Tensor:
+    def negative_count(self) -> Tensor:
+        """The number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.negative_mask is not None:
             return _row_sums(self.negative_mask)
         end = self.candidates if self.extra_start is None else self.extra_start
         everywhere = end - self.negatives_start
         if self.anchor_labels is not None and self.extra_start is None:
             return everywhere - self._class_sizes
-        somewhere: list[tuple[int, int, int]] = []
-        for pairing in (self.positives, self.ignored):
-            if pairing is None or self.anchor_labels is not None:
-                continue
-            if all(start + shift >= self.negatives_start for start, _, shift in pairing.runs):
-                everywhere -= 1
-            else:
-                somewhere += pairing.runs
         count = torch.full((self.anchors,), everywhere, dtype=torch.int64, device=self.device)
-        for start, stop, shift in somewhere:
+        for start, stop, shift in self.shape.blanks if self.anchor_labels is None else ():
             start = max(start, self.negatives_start - shift)
             count[start : max(start, stop)] -= 1
         if self.extra_start is not None:
@@ -200,7 +190,7 @@ class PairRoles:
         return count if self.anchor_labels is None else count - self._class_sizes
 
     def negatives_of(self, row: int) -> int:
-        """Returns how many negatives this anchor has, where positions alone decide it; asks nothing of the device."""
+        """Returns how many negatives this anchor has, where positions alone decide it, without the device."""
         end = self.candidates if self.extra_start is None or row < self.extra_anchors else self.extra_start
         count = end - self.negatives_start
         for pairing in (self.positives, self.ignored):
@@ -208,12 +198,9 @@ class PairRoles:
                 count -= start <= row < stop and self.negatives_start <= row + shift
         return count
 
-    def classes(self) -> tuple[Tensor, Tensor]:
-        """Returns the classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
-        return self._classes
-
     @once
-    def _classes(self) -> tuple[Tensor, Tensor]:
+    def classes(self) -> tuple[Tensor, Tensor]:
+        """The classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
         if self.anchor_labels is None or self.candidate_labels is None:
             raise RuntimeError("these roles hold no labels.")
         alike = self.candidate_labels is self.anchor_labels
@@ -227,18 +214,13 @@ class PairRoles:
 
     def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels decide which they are."""
-        own, others = self._classes
+        own, others = self.classes
         sums = torch.zeros_like(candidates).index_add_(0, others, candidates[: len(others)]).index_select(0, own)
         return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
 
     def sums_of_anchors(self, anchors: Tensor, candidates: int) -> Tensor:
-        """Returns for each candidate with a label the sum of the anchors that it is positive to, [M', D].
-
-        Args:
-            anchors: [N, D].
-            candidates: M.
-        """
-        own, others = self._classes
+        """Returns for each of M candidates with a label the sum of the anchors [N, D] that it is positive to, [M', D]."""
+        own, others = self.classes
         sums = anchors.new_zeros(candidates, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
         for start, stop, shift in () if self.ignored is None else self.ignored.runs:
             sums[start + shift : stop + shift].sub_(anchors[start:stop])
@@ -253,7 +235,7 @@ class PairRoles:
             return None
         if self.device.type == "cpu" and not by_position and self._fewest_negatives > 0:
             return None
-        return self.negative_count() == 0
+        return self.negative_count == 0
 
     @once
     def fewest_positives(self) -> int:
@@ -262,20 +244,20 @@ class PairRoles:
             return 1
         if self.device.type != "cpu":
             return 0
-        counts = self._class_sizes if self.positive_mask is None else self.positive_count()
+        counts = self._class_sizes if self.positive_mask is None else self.positive_count
         return int(counts.min()) - (self._own if self.positive_mask is None else 0)
 
     @once
     def _fewest_negatives(self) -> int:
         """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
         if self.anchor_labels is None or self.extra_start is not None:
-            return int(self.negative_count().min())
+            return int(self.negative_count.min())
         return self.candidates - self.negatives_start - int(self._class_sizes.max())
 
     @once
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
-        anchors, candidates = self._classes
+        anchors, candidates = self.classes
         return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
 
     @property
@@ -303,10 +285,7 @@ def _row_sums(mask: Tensor) -> Tensor:
 
 
 def _diagonal(*masks: Tensor) -> Pairing | None:
-    """Returns the diagonal of a mask that holds True in every row, the first one by its first row; None where it does not.
-
-    Of two masks it is the diagonal that neither of them has.
-    """
+    """Returns the diagonal that a mask fills, found in its first row, or of two masks the one that neither has; else None."""
     rows, columns = masks[0].shape
     first = masks[0][0] if len(masks) == 1 else ~(masks[0][0] | masks[1][0])
     shift = int(first.view(torch.uint8).argmax())
@@ -318,13 +297,9 @@ def _diagonal(*masks: Tensor) -> Pairing | None:
 
 
 def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
-    """Returns the roles that two masks say, by position where both are diagonals: engines are fastest there.
+    """Returns the roles that two disjoint masks [N, M] give, by position where possible: engines are fastest there.
 
-    So it is where row i is positive to candidate i, and all others are negatives but, at most, one more diagonal.
-
-    Args:
-        positive: [N, M] boolean.
-        negative: [N, M] boolean, True nowhere where ``positive`` is.
+    That is where row i is positive to candidate i, and all others are negatives except, at most, one more diagonal.
     """
     roles = PairRoles(
         anchors=positive.shape[0],
@@ -334,9 +309,9 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
         negative_mask=negative,
     )
     own = _diagonal(positive)
-    if own is None or int(roles.positive_count().sum()) != roles.anchors:
+    if own is None or int(roles.positive_count.sum()) != roles.anchors:
         return roles
-    left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count().sum())
+    left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count.sum())
     ignored = _diagonal(positive, negative) if left_out == roles.anchors else None
     if left_out and ignored is None:
         return roles
@@ -351,15 +326,14 @@ def _columns(runs: tuple[tuple[int, int, int], ...], device: torch.device) -> Te
 
 @dataclass(slots=True)
 class Block:
-    """One block of similarities, all that an engine needs beside the logit map.
+    """One block of similarities: what an engine needs beside the logit map.
 
     Attributes:
         anchors: [N, D] unit rows, at least float32.
         candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
         bare: both without gradient.
-        roles: of the N×M pairs.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
-        precision: of the raw embeddings, which is as much as a GPU's matrix units need to keep of them.
+        precision: of the raw embeddings; a GPU's matrix units need not keep more.
         scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
     """
 

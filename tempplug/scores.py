@@ -24,19 +24,7 @@ if TYPE_CHECKING:
 
 
 def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, Any]) -> Views:
-    """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`.
-
-    Args:
-        loss_fn: the loss.
-        scores: [N, M] floating point.
-        given: the other arguments of the call by name, without those that were left out.
-
-    Raises:
-        TensorError: another argument is no tensor, or one that the loss cannot take.
-        ShapeError: shapes do not fit each other.
-        ConfigError: a part of the loss has no meaning for scores, or reads no argument that was given.
-        NonFiniteError: scores hold NaN or infinite values (on CPU).
-    """
+    """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
     refuse_fake(scores, *given.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
         if name in given:
@@ -85,7 +73,7 @@ def refuse_cosines_only(loss_fn: ContrastiveLoss) -> None:
         raise ConfigError("gather=True has no meaning for from_scores: other processes have no scores of this one's rows.")
     if loss_fn.engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{loss_fn.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
-    if layout.refuse_scores():
+    if not layout.takes_scores:
         raise ConfigError(
             f"layout '{layout.spec()}' needs similarities that scores of rows with columns do not hold: from_scores takes "
             "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'."

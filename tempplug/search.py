@@ -14,7 +14,7 @@ from typing import Any
 
 from tempplug.arguments import parse_spec
 from tempplug.create import create_strategy, load_class
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, unknown
 from tempplug.options import Choice, Number, Option, format_value, options_of
 from tempplug.plugins import StrategyInfo, registry
 
@@ -23,13 +23,7 @@ DECADE = 10.0
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers between two ends, which belong to it.
-
-    Attributes:
-        low: less than ``high``.
-        high: greater than ``low``.
-        integer: whole numbers alone.
-    """
+    """Numbers from ``low`` to a greater ``high``, both included; whole ones alone if ``integer``."""
 
     low: float
     high: float
@@ -46,11 +40,7 @@ class SearchSpace:
     """What is searched of a strategy; made by `search_space`.
 
     Parameters are called ``STRATEGY.OPTION`` in a tuner, so that an option ``learning_rate`` is not taken for the Trainer's.
-
-    Attributes:
-        strategy: its name.
-        held: options that the spec string gave.
-        searched: options by name, a `Range` or the words to choose from.
+    The options that the spec string gave are ``held``; ``searched`` has a `Range` or the words to choose from by option.
     """
 
     strategy: str
@@ -58,14 +48,11 @@ class SearchSpace:
     searched: Mapping[str, Range | tuple[str, ...]]
 
     def suggest(self, trial: Any) -> str:
-        """Returns the spec string of a trial.
+        """Returns the spec string of a trial of Optuna.
 
-        Args:
-            trial: of Optuna; or a mapping with a value for every parameter, as Ray Tune's configurations, ``study.best_params``
-                and the Trainer's ``best_run.hyperparameters`` are. Other keys are not looked at.
-
-        Raises:
-            ConfigError: a mapping lacks a parameter.
+        The trial may also be a mapping with a value for every parameter, such as Ray Tune's configurations,
+        ``study.best_params`` and the Trainer's ``best_run.hyperparameters``; other keys are ignored, and a missing one raises
+        `ConfigError`.
 
         >>> search_space("macl:alpha=1").suggest({"macl.base_temperature": 0.05, "macl.threshold": 0.5})
         'macl:alpha=1,base_temperature=0.05,threshold=0.5'
@@ -75,11 +62,7 @@ class SearchSpace:
         return f"{self.strategy}:{written}" if written else self.strategy
 
     def ray(self, tune: Any) -> dict[str, Any]:
-        """Returns the space as Ray Tune takes it: ``Tuner(train, param_space=space.ray(ray.tune))``.
-
-        Args:
-            tune: the module ``ray.tune``.
-        """
+        """Returns the space as Ray Tune takes it: ``Tuner(train, param_space=space.ray(ray.tune))``."""
         return {f"{self.strategy}.{option}": _in_ray(tune, each) for option, each in self.searched.items()}
 
     @staticmethod
@@ -96,20 +79,19 @@ class SearchSpace:
 
 
 def search_space(spec: str, **ranges: tuple[float, float]) -> SearchSpace:
-    """Returns what to search of a strategy: the options that say where they are worth searching, on a log scale over decades.
+    """Returns what to search of a strategy: the options that declare a range worth searching, on a log scale over decades.
 
-    Options without an end, such as a temperature, are searched where their declaration says: temperatures that say nothing
-    from 0.01 to 1. Ends that must not cross (lowest and highest temperature) meet and do not overlap. What is no matter of
-    quality (seeds, sizes, safety nets) keeps its default, and what belongs to another option's word (a shift to the shifted
-    profile) is searched where the spec string gives that word.
+    Temperatures that declare none are searched from 0.01 to 1. Ranges of options that must not cross (lowest and highest
+    temperature) meet and do not overlap. Seeds, sizes and safety limits keep their default; an option that belongs to another
+    option's word (a shift to the shifted profile) is searched where the spec string gives that word.
 
     Args:
-        spec: name of a strategy, or a spec string whose options are held: ``"dystress:profile=shifted"``.
+        spec: name of a strategy, or a spec string whose options are fixed: ``"dystress:profile=shifted"``.
         ranges: other ends for single options, ``base_temperature=(0.02, 0.2)``, also for some that are not searched otherwise.
 
     Raises:
         UnknownNameError: no such strategy or option.
-        ConfigError: an end is out of the option's range, the ends are in the wrong order, or the strategy takes not every
+        ConfigError: an end is out of the option's range, the ends are in the wrong order, or the strategy does not accept every
             combination of them.
 
     >>> search_space("macl").searched["base_temperature"]
@@ -119,10 +101,7 @@ def search_space(spec: str, **ranges: tuple[float, float]) -> SearchSpace:
     options = {each.name: each for each in options_of(load_class(registry().get(StrategyInfo, name)))}
     for given in (*held, *ranges):
         if given not in options:
-            known = ", ".join(options)
-            raise UnknownNameError(
-                f"unknown option '{given}' of strategy '{name}'.{nearest(given, options)} Known: {known or 'none'}."
-            )
+            raise unknown("option", given, options, of=f" of strategy '{name}'")
     searched: dict[str, Range | tuple[str, ...]] = {}
     for option in options.values():
         if option.name in ranges:

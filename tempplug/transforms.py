@@ -1,8 +1,8 @@
-"""Whether a call runs where tensors may have no value that Python could look at.
+"""Whether a call runs where tensors may have no value that Python could read.
 
 That is in transforms of `torch.func`, where a graph is traced (`torch.compile`, `torch.export`), and under FakeTensorMode. In
-the first two the loss takes its plainest way: the dense engine on plain operations, no look at values under `torch.func.vmap`
-and in graphs, and no record. Only what no transform can do is refused. Fake tensors are refused outside of a trace.
+the first two the loss uses the dense engine on plain operations, reads no values under `torch.func.vmap` and in graphs, and
+keeps no record. Fake tensors are refused outside of a trace.
 """
 
 from __future__ import annotations
@@ -32,22 +32,13 @@ def plain_only() -> bool:
     return torch.compiler.is_compiling() or transformed()
 
 
-def fake_mode() -> bool:
-    """Returns whether FakeTensorMode is active; what is kept for later calls must not be made there."""
-    return bool(_len_torch_dispatch_stack()) and detect_fake_mode() is not None
-
-
 def recomputing() -> bool:
     """Returns whether this code runs inside a backward pass, as the second computation of a checkpointed call does."""
     return torch._C._current_graph_task_id() != -1
 
 
 def refuse_fake(*arguments: object) -> None:
-    """Makes sure that no argument, in a list either, is a FakeTensor, and that FakeTensorMode is not active.
-
-    Raises:
-        TensorError: one is, or it is.
-    """
+    """Raises `TensorError` where an argument, or one in a list, is a FakeTensor, or FakeTensorMode is active."""
     if not torch.compiler.is_compiling() and detect_fake_mode(arguments) is not None:
         raise TensorError(
             "an argument of the call is a FakeTensor, or FakeTensorMode is active: the loss needs tensors with values, so call "
@@ -56,7 +47,7 @@ def refuse_fake(*arguments: object) -> None:
 
 
 def valueless() -> bool:
-    """Returns whether Python cannot look at values: under `torch.func.vmap`, and where a graph is traced."""
+    """Returns whether Python cannot read values: under `torch.func.vmap`, and where a graph is traced."""
     return torch.compiler.is_compiling() or any(each.key() == TransformType.Vmap for each in get_interpreter_stack() or ())
 
 
@@ -80,11 +71,7 @@ def shared(make: Callable[..., T]) -> Callable[..., T]:
 
 @contextmanager
 def explained(layout: str, strategy: str) -> Iterator[None]:
-    """Says which layout and strategy look at values that `torch.func.vmap` does not have.
-
-    Raises:
-        ConfigError: in place of the error of torch, which is its cause.
-    """
+    """Raises `ConfigError` in place of torch's error where layout or strategy read values that `torch.func.vmap` hides."""
     try:
         yield
     except RuntimeError as error:

@@ -36,16 +36,16 @@ EngineName = Literal["auto", "dense", "tiled", "triton"]
 
 @dataclass(slots=True)
 class Batch:
-    """What a strategy may look at before it chooses a logit map.
+    """What a strategy may read before it chooses a logit map.
 
     Attributes:
-        positive_similarity: [G] each anchor's mean cosine similarity over its positives, detached; anchors without a
-            positive are left out.
+        positive_similarity: [G] each anchor's mean cosine similarity over its positives, detached; anchors without a positive
+            are left out.
         anchors: [N, D] unit rows; None of scores that the caller computed, as ``candidates``.
         candidates: [M, D] unit rows, of all processes.
-        labels: [N] class of each anchor, where the caller gave labels.
-        index: [N] position of each anchor in the data set, where the caller gave it.
-        uncertainty: [N] the learned scalar of each anchor (TaU), where the caller gave it.
+        labels: [N] class of each anchor, None unless given, as the next two.
+        index: [N] position of each anchor in the data set.
+        uncertainty: [N] the learned scalar of each anchor (TaU).
         of_view_a: how many of the anchors, the first ones, are rows of view_a; None: all.
     """
 
@@ -60,7 +60,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Wanted:
-    """Statistics that cost an engine more, computed only where a strategy or an objective asks.
+    """Statistics that cost an engine more, computed only where a strategy or an objective reads them.
 
     Attributes:
         negative_similarity: the softmax-weighted mean similarity of the negatives.
@@ -84,7 +84,7 @@ NOTHING = Wanted()
 
 @dataclass(slots=True)
 class RowStatistics:
-    """All that an objective needs to know of the similarity matrix: one number per anchor and quantity, in nats.
+    """The input of an objective: one number per anchor and quantity, in nats.
 
     Attributes:
         positive_logit: [N] mean logit over the anchor's positives (0 where it has none).
@@ -93,8 +93,6 @@ class RowStatistics:
         negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
             leave them all out. Where the objective has a ``pair_function`` f, this is the sum of f(l) over the negatives
             instead, and ``positive_lse`` that of f(-l) over the positives.
-        positive_count: [N] number of positives.
-        negative_count: [N] number of negatives.
         negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.
         top_logits: [N, k] logits of the anchor's k most similar negatives, most similar first, only where they are wanted.
             Of an anchor with fewer negatives, only the first ``negative_count`` count.
@@ -126,12 +124,11 @@ class RowStatistics:
 
 @dataclass(slots=True)
 class Auxiliary:
-    """What some objectives need beyond the statistics of their rows.
+    """What some objectives need beside the statistics of their rows.
 
     Attributes:
         positive_similarity: [G] as in `Batch`.
-        second: the statistics of a second, gradient-free pass, where the objective asked for one.
-        logit_map: of the rows.
+        second: the statistics of a second pass without gradient, where `tempplug.Objective.second_map` returned a map.
         observed: [N] what `tempplug.Objective.observe` returned; None in evaluation mode.
     """
 
@@ -167,7 +164,7 @@ class StepRecord:
         effective_negatives: how many negatives an anchor's gradient comes from, mean over some anchors; see
             `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.
-        anchors_without_negative: how many anchors had nothing to be told apart from.
+        anchors_without_negative: how many anchors had no negative.
         negatives_left_out: share of the sampled negatives that terms on negatives left out, in [0, 1]; NaN without terms.
         negative_weight: mean weight that those terms gave the rest; NaN without terms.
         floor_hits: how often the strategy's temperature ran into its floor so far (MACL).
@@ -212,16 +209,3 @@ class StepRecord:
     def to_dict(self) -> dict[str, float | str]:
         """Returns `numbers` and the name of the engine."""
         return {**self.numbers(), "engine": self.engine}
-
-
-__all__ = [
-    "Auxiliary",
-    "Batch",
-    "EngineName",
-    "LayoutName",
-    "ObjectiveName",
-    "Reduction",
-    "RowStatistics",
-    "StepRecord",
-    "Wanted",
-]

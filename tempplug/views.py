@@ -60,21 +60,7 @@ def split_heads(
 def views_of_embeddings(
     loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
 ) -> tuple[Views, Tensor | None]:
-    """Returns the views of a call, and which of its rows have no norm, None where all have one.
-
-    Args:
-        loss_fn: the loss.
-        view_a: [B, D] raw embeddings.
-        view_b: [B, D] or [M, D] raw embeddings, or None.
-        given: the optional arguments of the call by name, without those that were left out.
-
-    Raises:
-        TensorError: an argument is no tensor, or one that the loss cannot take.
-        ShapeError: shapes do not fit each other.
-        ConfigError: neither layout nor strategy reads an argument that was given.
-        NonFiniteError: embeddings hold NaN or infinite values (on CPU).
-        ProcessError: with ``gather``, another process refused its rows, or holds the same in the first call.
-    """
+    """Returns the views of a call, and which rows have no norm, None where all have one; raises as a call of the loss."""
     if not loss_fn.gather:
         return _own_views(loss_fn, view_a, view_b, given)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
@@ -114,7 +100,7 @@ def _own_views(
 ) -> tuple[Views, Tensor | None]:
     """Returns what `views_of_embeddings` does, of this process alone."""
     layout = loss_fn.layout
-    # What was found right of a kind of call is not asked again of calls of that kind; a graph keeps nothing.
+    # Checks that passed for a kind of call are not repeated for calls of that kind; a graph keeps nothing.
     key = None if torch.compiler.is_compiling() else _kind(loss_fn, view_a, view_b, given)
     precision, uncertainty = None, None
     queue, extra = given.get("queue"), given.get("hard_negatives")
@@ -136,7 +122,7 @@ def _own_views(
     if view_b is not None:
         (own if joins else others).append(view_b)
     others += [each for each in (queue, extra) if each is not None]
-    # Rows of a group are one tensor: fewer passes over memory, and a small batch feels each of them.
+    # Rows of a group are one tensor: fewer passes over memory, each of which takes time of a small batch.
     apart = loss_fn.gather or joins or view_b is None
     groups = [own, *([each] for each in others)] if apart else [own, others]
     (anchors, *candidates), without = unit_groups(groups, loss_fn.engine == "dense")
@@ -216,19 +202,7 @@ def _check(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, give
 def check_rows(
     given: Mapping[str, Any], device: torch.device, size: int, candidates: int, negatives: Set[str]
 ) -> tuple[Any, ...]:
-    """Returns labels and index as int64, and uncertainty; each None where it was not given.
-
-    Args:
-        given: the optional arguments of the call by name, those and the masks of pairs.
-        device: of view_a.
-        size: rows of view_a.
-        candidates: columns of the masks.
-        negatives: arguments that terms on negatives read.
-
-    Raises:
-        TensorError: see `tempplug.inputs.check_tensor`.
-        ShapeError: one has another shape.
-    """
+    """Returns labels and index as int64, and uncertainty, each None where not given; raises as `inputs.check_tensor`."""
     for name in ("positive_mask", "negative_mask"):
         check_mask(name, given.get(name), device, (size, candidates))
     labels, index = given.get("labels"), given.get("index")
@@ -241,12 +215,6 @@ def check_rows(
 def read_row_arguments(
     names: Set[str], given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
 ) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
-    """Returns what the call gives of rows, as of `tempplug.layouts.Views`, of one process.
-
-    Args:
-        names: of the arguments that are read.
-        given: the arguments of the call by name.
-        rows: embeddings of the call by name.
-    """
+    """Returns the named arguments on rows, as of `tempplug.layouts.Views`, of one process."""
     found = {name: check_row_argument(name, given[name], rows) for name in sorted(names & given.keys())}
     return {name: {part: (local[part], local[part]) for part in sorted(local)} for name, local in found.items()}

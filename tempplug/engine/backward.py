@@ -19,11 +19,7 @@ Pair = tuple[Tensor | None, Tensor | None]
 
 
 class Total:
-    """A gradient, put together from products of tiles.
-
-    Args:
-        like: [N, D] what it is the gradient of.
-    """
+    """A gradient [N, D], summed up from products of tiles."""
 
     def __init__(self, like: Tensor) -> None:
         self.like = like
@@ -48,15 +44,14 @@ class Share:
 
     Args:
         sums: of the rows.
-        gradient: [N] of the sums, or of their logarithm, as `Pass.forward` returned them; None means 0.
+        gradient: [N] of the sums, or of their ``logarithm`` where `Pass.forward` returned that; None means 0.
         scale: of a linear map, whose slopes do not contain it; None of other maps.
-        logarithm: whether the logarithm of the sums was returned.
         full: whether no sum is 0.
 
     Attributes:
         gradient: [N] that gradient, times the scale.
-        factor: [N] what f' of a pair is multiplied by, where sums were taken as they are.
-        lse: [N] base-2 logarithm of the sums, where they went around the largest logit.
+        factor: [N] what f' of a pair is multiplied by, for plain sums.
+        lse: [N] base-2 logarithm of the sums, for sums relative to the largest logit.
     """
 
     def __init__(self, sums: Sums, gradient: Tensor | None, scale: Tensor | None, logarithm: bool, full: bool) -> None:
@@ -75,7 +70,7 @@ def _whole(total: Total | None) -> Tensor | None:
 
 
 def spread(of_rows: Tensor, of_columns: Tensor, tile: Tile) -> Tensor:
-    """Returns the numbers of a tile's rows, [R, 1]; where its columns are anchors as well, plus theirs, [R, C]."""
+    """Returns the numbers of a tile's rows, [R, 1]; plus those of its columns where these are anchors as well, [R, C]."""
     rows = (of_rows if tile.rows is None else of_rows[tile.rows]).unsqueeze(1)
     if not tile.both:
         return rows
@@ -83,14 +78,10 @@ def spread(of_rows: Tensor, of_columns: Tensor, tile: Tile) -> Tensor:
 
 
 class Backward:
-    """One backward pass.
+    """One backward pass; names that begin with ``of_`` are gradients.
 
-    Args:
-        work: the pass that went forward.
-        gradients: of what its `forward` returned; None means 0.
-        wants: whether those of anchors, of candidates, of the offset, and of each thing that the map learns are wanted.
-
-    Names that begin with ``of_`` are gradients: ``of_logit`` is the gradient of the mean logit of the positives.
+    ``gradients`` are those of what `Pass.forward` returned, None for 0; ``wants`` says whether those of anchors, candidates,
+    the offset, and each thing that the map learns are wanted.
 
     Attributes:
         of_offset: the gradient of the offset, after `run`; None where it is not wanted.
@@ -100,9 +91,9 @@ class Backward:
         of_class: [N] gradient of each positive's similarity, added by class sums; None unless labels give the positives.
         in_tiles: [N] the same, added tile by tile; None unless masks give the positives.
         one_set: whether the candidates are the anchors.
-        triangle: whether a tile stands for its mirror image, too, see `tempplug.engine.tiles.Plan`.
+        triangle: whether a tile represents its mirror image as well, see `tempplug.engine.tiles.Plan`.
         scaled: whether the gradient of a linear map's scale is wanted.
-        out: the gradients of both factors of each product, None where not wanted, or where both factors are the same rows.
+        out: the gradients of both factors of each product; None where not wanted, or where both are the same rows.
     """
 
     of_offset: Tensor | None = None
@@ -119,7 +110,7 @@ class Backward:
         self.positives = self.of_logit = self.of_each = None
         if work.positive is not None:
             self.positives = Share(work.positive, of_positive, scale, logarithm, paired)
-            counts = roles.positive_count() if paired else roles.positive_count().clamp(min=1)
+            counts = roles.positive_count if paired else roles.positive_count.clamp(min=1)
             self.of_logit = None if of_logit is None else of_logit / counts
             self.of_each = None if self.of_similarity is None else self.of_similarity / counts
         # Labels tell sums of positives without a product of the tile, in which a large summand would cost small ones digits.
@@ -198,13 +189,7 @@ class Backward:
         return additions
 
     def _of_sums(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
-        """Returns the gradient of a tile's logits that comes from the sums, times the slope if the weights contain it.
-
-        Args:
-            tile: where.
-            weights: [R, C] f' of each pair, or base-2 logits, overwritten.
-            positive: [R, C] 1 for positives and 0 for others; None where positions say it.
-        """
+        """Returns the gradient of a tile's logits that comes from the sums, written over ``weights`` (f', or base-2 logits)."""
         if self.work.around:
             return self._softmaxes(tile, weights, positive)
         if positive is None or self.positives is None:

@@ -23,21 +23,9 @@ def dense_similarity(block: Block) -> Tensor:
 
 
 def dense_statistics(
-    block: Block,
-    logit_map: LogitMap,
-    wanted: Wanted = NOTHING,
-    terms: Sequence[TermMap] = (),
-    similarity: Tensor | None = None,
+    block: Block, logit_map: LogitMap, wanted: Wanted = NOTHING, terms: Sequence[TermMap] = (), similarity: Tensor | None = None
 ) -> RowStatistics:
-    """Returns the statistics of every row.
-
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: of this batch, not yet bound to a tile.
-        wanted: of each row.
-        terms: that are added to the logits of negatives.
-        similarity: [N, M] of all pairs but those of columns that hold no negatives; None to have it computed.
-    """
+    """Returns the statistics of every row; ``similarity`` [N, M] is that of `dense_similarity`, None to have it computed."""
     roles, pair = block.roles, wanted.pair_function
     columns = slice(roles.negatives_start, None)
     if similarity is None:
@@ -69,46 +57,33 @@ def dense_statistics(
     if wanted.top:
         order = similarity.detach().masked_fill(left_out, -torch.inf).topk(min(wanted.top, similarity.shape[1]), 1).indices
         top_logits = of_negatives.gather(1, order)
-    negative_count = roles.negative_count()
-
-    if roles.positives is not None:
-        if roles.negatives_start:
-            anchors = indices[0].squeeze(1)
-            positive_similarity = torch.linalg.vecdot(block.anchors, roles.positives.partners(block.candidates))
-            pairs = logit_map.at(anchors, roles.positives.columns(anchors), paired=True)
-            positive_logit = pairs.logit(positive_similarity)
-        else:
-            # From the matrix, which is there: a compiler finds them on its way over the rows.
-            positive = roles.positive(*indices)
-            positive_similarity = similarity.where(positive, 0.0).sum(1)
-            positive_logit = logits.where(positive, 0.0).sum(1)
-        return RowStatistics(
-            positive_logit=positive_logit,
-            positive_similarity=positive_similarity,
-            positive_lse=positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map))),
-            negative_lse=negative,
-            positive_count=roles.positive_count(),
-            negative_count=negative_count,
-            negative_similarity=mean_negative,
-            top_logits=top_logits,
-        )
-
-    positive = roles.positive(*indices)
-    count = roles.positive_count()
-    divisor = count.clamp(min=1)
-    # A row without positives takes its log-sum-exp over everything: finite, and dropped when the rows are averaged.
-    counted = positive | (count == 0)[:, None]
-    if pair is None:
-        of_positives = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)
+    count = roles.positive_count
+    if roles.positives is not None and roles.negatives_start:
+        anchors = indices[0].squeeze(1)
+        positive_similarity = torch.linalg.vecdot(block.anchors, roles.positives.partners(block.candidates))
+        positive_logit = logit_map.at(anchors, roles.positives.columns(anchors), paired=True).logit(positive_similarity)
     else:
-        of_positives = torch.where(positive, pair.value(-(logits + pair.offset(logit_map))), 0.0).sum(1)
+        # From the matrix, which is there: a compiler finds them on its way over the rows.
+        positive = roles.positive(*indices)
+        positive_similarity = similarity.where(positive, 0.0).sum(1)
+        positive_logit = logits.where(positive, 0.0).sum(1)
+    if roles.positives is not None:
+        positive_lse = positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map)))
+    else:
+        positive_logit, positive_similarity = (each / count.clamp(min=1) for each in (positive_logit, positive_similarity))
+        if pair is None:
+            # A row without positives takes its log-sum-exp over everything: finite, and dropped when the rows are averaged.
+            counted = positive | (count == 0)[:, None]
+            positive_lse = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)
+        else:
+            positive_lse = torch.where(positive, pair.value(-(logits + pair.offset(logit_map))), 0.0).sum(1)
     return RowStatistics(
-        positive_logit=torch.where(positive, logits, 0.0).sum(1) / divisor,
-        positive_similarity=torch.where(positive, similarity, 0.0).sum(1) / divisor,
-        positive_lse=of_positives,
+        positive_logit=positive_logit,
+        positive_similarity=positive_similarity,
+        positive_lse=positive_lse,
         negative_lse=negative,
         positive_count=count,
-        negative_count=negative_count,
+        negative_count=roles.negative_count,
         negative_similarity=mean_negative,
         top_logits=top_logits,
     )

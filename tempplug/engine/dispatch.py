@@ -47,17 +47,12 @@ def row_statistics(
 ) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of every row, and the name of the engine that computed them.
 
-    Args:
-        engine: ``auto`` or the name of an engine.
-        block: anchors, candidates and their roles.
-        logit_map: of this batch.
-        mirrored: whether to return those of the transposed block as well, which may come from the same pass.
-        wanted: of each row.
-        terms: that are added to the logits of negatives.
+    With ``mirrored`` also those of the transposed block, which may come from the same pass; ``terms`` are added to the logits
+    of negatives.
 
     Raises:
-        ConfigError: the engine that was asked for cannot do this block, or a term that is not symmetric would have to serve
-            both directions.
+        ConfigError: the given engine cannot compute this block, or a term that is not symmetric would have to serve both
+            directions.
     """
     one_way = [type(each).__name__ for each in terms if not each.symmetric] if mirrored else []
     if one_way:

@@ -45,16 +45,11 @@ Addition = tuple[Callable[[Any, Any], None], Any, Any]
 
 
 class Sums:
-    """Sums of the rows of tiles: of the values themselves, or of 2^(l - most), most the largest base-2 logit of a row so far.
-
-    Args:
-        count: of the rows.
-        like: a tensor of their type.
-        around: whether what is added are base-2 logits, and 2^(l - most) is summed.
+    """Sums of the rows of tiles: plain, or of 2^(l - most), with ``around``, of base-2 logits that are added.
 
     Attributes:
         total: [N] the sums so far; None before the first.
-        most: [N] the largest logit of each row so far; None if values themselves are summed.
+        most: [N] the largest base-2 logit of each row so far; None of plain sums.
     """
 
     total: Tensor | None = None
@@ -64,12 +59,7 @@ class Sums:
         self.count, self.like, self.around = count, like, around
 
     def of_tile(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
-        """Returns the sums of a tile along a dimension, and the largest logits that were subtracted; None where none were.
-
-        Args:
-            values: [R, C].
-            along: the dimension that is summed up.
-        """
+        """Returns the sums of a tile [R, C] along a dimension, and the largest logits that were subtracted, if any."""
         if not self.around:
             return values.sum(along), None
         # The smallest number and not -inf, whose difference to itself is none.
@@ -77,7 +67,7 @@ class Sums:
         return (values - most.unsqueeze(along)).exp2_().sum(along), most
 
     def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
-        """Adds what `of_tile` returned of some rows, all of them where none are named."""
+        """Adds the result of `of_tile` to some rows; None means all."""
         more, level = found
         if rows is None and self.total is None:
             self.total, self.most = found
@@ -108,18 +98,22 @@ class Sums:
         """Returns the logarithm of the sums of exp."""
         return self.sums.log() if self.most is None else self.sums.log2().add_(self.most).mul_(LN2)
 
+    def result(self, wanted: Wanted) -> Tensor:
+        """Returns the logarithm of sums of exp, or the sums of a pair function."""
+        return self.logarithm() if wanted.pair_function is None else self.sums.clone()
+
 
 @dataclass(slots=True)
 class Values:
-    """What a tile holds.
+    """What a tile [R, C] holds.
 
     Attributes:
-        similarity: [R, C], overwritten unless more than sums is wanted.
-        logit: [R, C] in nats, where they were computed.
-        values: [R, C] what is summed, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf where it has none.
-        weights: [R, C] f' of each pair; with `Pass.around` the same logits.
+        similarity: overwritten unless more than sums is wanted.
+        logit: in nats, where they were computed.
+        values: the summands, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf without a role.
+        weights: f' of each pair; with `Pass.around` the same logits.
         slopes: of the logits along each product.
-        positive: [R, C] 1 for positives and 0 for others; None where positions say it.
+        positive: 1 for positives and 0 for others; None where positions decide it.
     """
 
     similarity: Tensor
@@ -133,26 +127,19 @@ class Values:
 class Pass:
     """The forward pass of one block, and what its backward pass needs of it.
 
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: see `tiled_statistics`, as the others.
-        learned: what carries gradient in the map.
-        mirrored: whether the columns' sums are wanted.
-        wanted: of each row.
-        terms: on negatives.
-        offset: [] of all logits before the pair function; None without one.
+    ``learned`` carries gradient in the map; ``offset`` [] is added to all logits before the pair function. For the other
+    arguments see `tiled_statistics`.
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
         products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
         narrow: whether products have factors in bfloat16, as the embeddings had.
         factors: what gives the similarities when multiplied.
-        learns_offset: whether the offset has a gradient.
         scale: of a linear map, whose gradient needs no tile; None of other maps.
         learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
         marks: of positives given by labels or masks; None where positions give the one positive of each row.
-        safe: whether sums of exp cannot overflow; otherwise `forward` looks at the sums.
-        around: whether sums are taken around the largest logit of each row, see `Sums`.
+        safe: whether sums of exp cannot overflow; otherwise `forward` checks the sums.
+        around: whether sums are relative to the largest logit of each row, see `Sums`.
         folded: whether the slope is already multiplied into the weights that are kept.
         keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
     """
@@ -198,8 +185,7 @@ class Pass:
     def forward(self, keep: bool) -> tuple[Tensor | None, ...]:
         """Returns positive similarity, logit and sum, negative sum, that of the columns, [N] each, and top logits [N, k].
 
-        Args:
-            keep: whether a backward pass will follow.
+        ``keep`` says whether a backward pass will follow.
         """
         anchors, candidates = self.products[0]
         several = self.marks is not None
@@ -258,13 +244,7 @@ class Pass:
             part(self.logit, rows).add_(more)
 
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
-        """Returns what a tile holds.
-
-        Args:
-            tile: where.
-            summed: whether the values of a pair function are wanted.
-            weighed: whether its weights are.
-        """
+        """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
         left, right = self.factors
         if tile.rows is not None:
             left = left[tile.rows]
@@ -312,15 +292,11 @@ class Pass:
             found = Values(similarity, logit, values, weights, tuple(slopes), positive)
         for weight in weights_of:
             found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
-        if self.marks is not None:
-            self.marks.blank_(found.values, tile, fill)
-        elif tile.blank is not None:
-            found.values.view(-1).index_fill_(0, tile.blank, fill)
-        if found.weights is not found.values:
+        for numbers in (found.values,) if found.weights is found.values else (found.values, found.weights):
             if self.marks is not None:
-                self.marks.blank_(found.weights, tile, fill)
+                self.marks.blank_(numbers, tile, fill)
             elif tile.blank is not None:
-                found.weights.view(-1).index_fill_(0, tile.blank, fill)
+                numbers.view(-1).index_fill_(0, tile.blank, fill)
         return found
 
     def _parts(self, found: Values) -> tuple[Tensor, Tensor]:
@@ -368,14 +344,10 @@ class Pass:
 
     def _found(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
-        logarithm = self.wanted.pair_function is None
-        logit = None if self.logit is None else self.logit / self.roles.positive_count().clamp(min=1)
-        negative = self.negative.logarithm() if logarithm else self.negative.sums.clone()
-        positive = columns = None
-        if self.positive is not None:
-            positive = self.positive.logarithm() if logarithm else self.positive.sums.clone()
-        if self.columns is not None:
-            columns = self.columns.logarithm() if logarithm else self.columns.sums.clone()
+        logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
+        positive = None if self.positive is None else self.positive.result(self.wanted)
+        negative = self.negative.result(self.wanted)
+        columns = None if self.columns is None else self.columns.result(self.wanted)
         # A copy, because a result that its own graph holds is not freed before the next collection.
         top = None if self.top is None else self.top[1].clone()
         return self.similarity.view_as(self.similarity), logit, positive, negative, columns, top

@@ -21,23 +21,15 @@ WIDENS = torch.version.cuda is not None and hasattr(torch.ops.aten.mm, "dtype")
 
 
 def narrow(anchors: Tensor, precision: torch.dtype) -> bool:
-    """Returns whether products have factors in bfloat16: where raw embeddings were in this precision and the device adds up in
-    float32.
-    """
+    """Returns whether products have bfloat16 factors: those of bfloat16 embeddings, on a device that adds up in float32."""
     return WIDENS and anchors.is_cuda and precision is torch.bfloat16
 
 
 def split(rows: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Returns factors in bfloat16 whose product is that of the rows, up to about 2e-6 with 128 dimensions or more.
+    """Returns bfloat16 factors [N, 3D] and [M, 3D] whose product is that of the rows, up to about 2e-6 from 128 dimensions on.
 
-    Rows are high + low parts: [h | h | l] times [h | l | h] leaves out nothing but l · l. On an H100 this product takes a third
-    of the time of one in float32 with 128 dimensions, and a fifth with 768.
-
-    Args:
-        rows: [N, D] and [M, D].
-
-    Returns:
-        [N, 3D] and [M, 3D].
+    Rows are high + low parts: [h | h | l] times [h | l | h] leaves out only l · l. On an H100 this product takes a third of the
+    time of one in float32 with 128 dimensions, and a fifth with 768.
     """
     parts = [(high := each.bfloat16(), (each - high).bfloat16()) for each in rows]
     (first, low), (second, other_low) = parts

@@ -26,22 +26,11 @@ from tempplug.types import NOTHING, RowStatistics, Wanted
 
 
 def tiled_statistics(
-    block: Block,
-    logit_map: LogitMap,
-    *,
-    mirrored: bool = False,
-    wanted: Wanted = NOTHING,
-    terms: Sequence[TermMap] = (),
+    block: Block, logit_map: LogitMap, *, mirrored: bool = False, wanted: Wanted = NOTHING, terms: Sequence[TermMap] = ()
 ) -> list[RowStatistics]:
     """Returns the statistics of every row, and with ``mirrored`` those of the transposed block from the same products.
 
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: of this batch.
-        mirrored: whether the columns' statistics are wanted too; the map is then uniform and symmetric, every anchor has one
-            positive, and nothing but sums is wanted.
-        wanted: of each row.
-        terms: that are added to the logits of negatives.
+    Then the map is uniform and symmetric, every anchor has one positive, and only sums are wanted.
     """
     roles, learned = block.roles, logit_map.tensors()
     pair = wanted.pair_function
@@ -57,15 +46,15 @@ def tiled_statistics(
             rows = torch.arange(roles.anchors, device=roles.device)
             bound = logit_map.at(rows, rows if roles.positives is None else roles.positives.columns(rows), paired=True)
         logit = bound.logit(similarity)
-    counts = roles.positive_count()
+    counts = roles.positive_count
     if positive is None:
         positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
     elif pair is None and roles.fewest_positives < 2:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
         positive = torch.where(counts <= 1, logit, positive)
-    found = [RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count(), work.mean, top)]
+    found = [RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count, work.mean, top)]
     if columns is not None:
-        found.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count()))
+        found.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count))
     return found
 
 
@@ -74,15 +63,7 @@ class Rows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, work: Pass, keep: bool, *operands: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Returns what `Pass.forward` does.
-
-        Args:
-            ctx: of autograd.
-            work: to be done.
-            keep: whether gradients may be wanted.
-            operands: anchors, candidates (None where they are the anchors), the offset of logits (or None),
-                and what the map learns.
-        """
+        """Returns what `Pass.forward` does; operands: anchors, candidates or None, the offset or None, what the map learns."""
         ctx.work = work
         ctx.set_materialize_grads(False)
         # Kept for what autograd checks: that they were not changed in place, and that the graph still exists.

@@ -1,9 +1,7 @@
 """How a block of the similarity matrix is cut into tiles, and which pairs of a tile are positives or have no role.
 
-It knows positions, labels and masks, never similarities.
-
 A square of anchors against themselves, under a symmetric map, is cut into tiles on and above its diagonal: what lies right of
-the diagonal stands for its mirror image as well. A small block is one tile; of a square that tile holds both halves.
+the diagonal represents its mirror image as well. A small block is one tile; of a square that tile holds both halves.
 """
 
 from __future__ import annotations
@@ -30,15 +28,15 @@ class Tile:
     """Some anchors against some candidates.
 
     Attributes:
-        rows: the anchors; None where they are all.
-        columns: the candidates; None where they are all.
-        both: whether the tile adds to the sums of its columns, too: they are anchors of this block or of its mirror image.
-        transposed: whether some columns need the transposed tile: all, but for those on the diagonal of a square, where the
-            tile holds both halves.
-        inner: those columns, counted within the tile; None where they are all.
+        rows: the anchors; None means all.
+        columns: the candidates; None means all.
+        both: whether the tile also adds to the sums of its columns: they are anchors of this block or of its mirror image.
+        transposed: whether some columns need the transposed tile: all but those on the diagonal of a square, where the tile
+            holds both halves.
+        inner: those columns, counted within the tile; None means all.
         outer: the same columns, counted among the candidates.
         blank: positions in the flattened tile that have no role; None where all have one.
-        behind: whether the columns are hard negatives, which stand behind the other candidates and have no label.
+        behind: whether the columns are hard negatives, which follow the other candidates and have no label.
     """
 
     rows: slice | None
@@ -53,12 +51,9 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The tiles of a block.
+    """The tiles of a block, in the order in which they are added up, and the number of pairs in them.
 
-    Attributes:
-        tiles: all of them, in the order in which they are added up.
-        triangle: half of a square stands for all of it, or one tile holds both halves.
-        pairs: numbers in all tiles together.
+    With ``triangle`` half of a square represents all of it, or one tile holds both halves.
     """
 
     tiles: tuple[Tile, ...]
@@ -68,14 +63,7 @@ class Plan:
 
 @lru_cache(maxsize=64)
 def make_plan(shape: Shape, triangle: bool, mirrored: bool, device: torch.device) -> Plan:
-    """Returns the tiles.
-
-    Args:
-        shape: of the block.
-        triangle: whether the candidates are the anchors and map and terms are symmetric.
-        mirrored: whether the columns' sums are wanted, too.
-        device: of the tiles.
-    """
+    """Returns the tiles of a block; with ``triangle`` the candidates are the anchors, and map and terms symmetric."""
     on_cpu = device.type == "cpu"
     rows, columns = CPU_TILE if on_cpu else GPU_TILE
     if shape.anchors * shape.candidates <= (SINGLE if on_cpu else rows * columns):
@@ -132,32 +120,22 @@ def _blank(
 
 
 class Marks:
-    """The roles of a block's pairs, a tile at a time.
-
-    Args:
-        roles: of the block.
-        dtype: of the tiles.
-    """
+    """The roles of a block's pairs, a tile at a time."""
 
     def __init__(self, roles: PairRoles, dtype: torch.dtype) -> None:
         self._masks = self._classes = None
         if roles.positive_mask is not None and roles.negative_mask is not None:
             # Bytes become floating-point numbers several times faster than booleans.
             self._masks = roles.positive_mask.view(torch.uint8), roles.negative_mask.view(torch.uint8)
-            counts = roles.positive_count() + roles.negative_count()
+            counts = roles.positive_count + roles.negative_count
             self._complete = counts.is_cpu and int(counts.min()) == roles.candidates
         elif roles.anchor_labels is not None:
             # Numbers from 0, so that they are exact in any floating-point type up to 16 million rows.
-            anchors, candidates = (each.to(dtype) for each in roles.classes())
+            anchors, candidates = (each.to(dtype) for each in roles.classes)
             self._classes = anchors, candidates
 
     def positive(self, tile: Tile, like: Tensor) -> Tensor | None:
-        """Returns 1 where a pair of a tile is a positive and 0 elsewhere; None where positions alone say it.
-
-        Args:
-            tile: where.
-            like: [R, C] of the tile's shape and type.
-        """
+        """Returns 1 where a pair of a tile is a positive and 0 elsewhere, as ``like``; None where positions decide it."""
         if self._masks is not None:
             mask = self._masks[0]
             mask = mask if tile.rows is None else mask[tile.rows]
@@ -173,13 +151,7 @@ class Marks:
         return positive if tile.blank is None else self.blank_(positive, tile, 0.0)
 
     def blank_(self, values: Tensor, tile: Tile, value: float) -> Tensor:
-        """Writes a value where a pair has no role.
-
-        Args:
-            values: [R, C], overwritten.
-            tile: where.
-            value: to write.
-        """
+        """Writes a value over the pairs [R, C] of a tile that have no role."""
         if tile.blank is not None:
             values.view(-1).index_fill_(0, tile.blank, value)
         if self._masks is not None and not self._complete:

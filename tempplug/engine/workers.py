@@ -1,8 +1,8 @@
 """One thread a tile: work on many tiles at once, whose results come back in the order of the tiles.
 
-Splitting every operation among threads makes each of them wait at a barrier hundreds of times a step, and on a busy machine
-each wait lasts as long as the slowest thread is kept from its core. Here a thread works on its tile alone, and the caller adds
-up what the tiles found, in the same order whatever the number of threads: another order would give other last digits.
+Splitting every operation among threads has a barrier hundreds of times a step, each as slow as the slowest thread. Here a
+thread works on its tile alone, and the caller adds up the results in the order of the tiles, so that the last digits do not
+depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -27,12 +27,9 @@ _pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> Iterator[Result]:
-    """Yields what work returns of each task, in their order.
+    """Yields what ``work`` returns of each task, in their order, from this many threads.
 
-    Args:
-        work: what to do with one; it must not touch what others do.
-        tasks: the tiles.
-        threads: how many at once; 1 runs them in the caller's thread, with whatever threads torch uses there.
+    A task must not touch the data of others. One thread means the caller's, with whatever threads torch uses there.
     """
     if threads == 1:
         yield from map(work, tasks)
@@ -77,7 +74,7 @@ def _new_pool(count: int) -> ThreadPoolExecutor:
     own, ready = torch.get_num_threads(), threading.Barrier(count + 1)
 
     def start() -> None:
-        # Asking first matters: torch sets a thread's number when it is first asked for, and would undo ours.
+        # torch sets a thread's number at the first call of this, and would undo the next line.
         torch.get_num_threads()
         torch.set_num_threads(1)
         ready.wait()

@@ -7,40 +7,25 @@ engine or objective. Shapes: B local pairs, G global ones, N local anchors, M ca
 from __future__ import annotations
 
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
-from tempplug.layouts.base import Direction, PairLayout, Part, Views
-from tempplug.layouts.cross_view import CrossView
-from tempplug.layouts.labels import Labels
-from tempplug.layouts.masks import Masks
-from tempplug.layouts.queue import Queue
-from tempplug.layouts.two_view import TwoView
-from tempplug.options import options_of
+from tempplug.errors import ConfigError, unknown
+from tempplug.layouts.base import Direction as Direction, PairLayout as PairLayout, Part as Part, Views as Views
+from tempplug.layouts.built_in import (
+    CrossView as CrossView,
+    Labels as Labels,
+    Masks as Masks,
+    Queue as Queue,
+    TwoView as TwoView,
+)
+from tempplug.options import build
 from tempplug.types import LayoutName
-
-__all__ = [
-    "LAYOUTS",
-    "CrossView",
-    "Direction",
-    "Labels",
-    "Masks",
-    "PairLayout",
-    "Part",
-    "Queue",
-    "TwoView",
-    "Views",
-    "create_layout",
-]
-
 
 LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
 
 
 def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False) -> PairLayout:
-    """Returns the layout of a spec string.
+    """Returns the layout of a spec string, such as ``cross-view`` with options as of strategies; an instance as it is.
 
-    Args:
-        layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``, with options as of strategies, or an instance.
-        symmetric: of ``cross-view``, short for ``cross-view:directions=ab+ba,softmax=separate``.
+    ``symmetric`` is short for ``cross-view:directions=ab+ba,softmax=separate``.
 
     Raises:
         UnknownNameError: there is no such layout, or no such option.
@@ -60,14 +45,5 @@ def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False
         return layout
     name, options = parse_spec(layout)
     if name not in LAYOUTS:
-        raise UnknownNameError(f"unknown layout {quoted(name)}.{nearest(name, LAYOUTS)} Known: {', '.join(LAYOUTS)}.")
-    known = [each.name for each in options_of(LAYOUTS[name])]
-    for option in options:
-        if option not in known:
-            raise UnknownNameError(
-                f"unknown option {quoted(option)} of layout '{name}'.{nearest(option, known)} "
-                f"Known: {', '.join(known) or 'none'}."
-            )
-    if symmetric:
-        options = {"directions": "ab+ba", "softmax": "separate"}
-    return LAYOUTS[name](**options)
+        raise unknown("layout", name, LAYOUTS)
+    return build(LAYOUTS[name], "layout", name, {"directions": "ab+ba", "softmax": "separate"} if symmetric else options)

@@ -20,21 +20,19 @@ from tempplug.roles import PairRoles
 class Views:
     """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering).
 
-    Layouts whose anchors are both views get them as one tensor, ``joined`` [2B, D] (view_a's rows first) and ``all_joined``
+    Layouts whose anchors are both views read them as one tensor, ``joined`` [2B, D] (view_a's rows first) and ``all_joined``
     [2G, D], the others one by one.
 
     Attributes:
-        candidates: rows of view_b, queue and hard negatives, one behind the other, where they are one tensor.
         size: B, rows of view_a on this process.
-        rows: how those of all processes lie.
-        device: of everything.
+        rows: of all processes.
         precision: dtype of the raw embeddings.
+        candidates: rows of view_b, queue and hard negatives in this order, where they are one tensor.
         hard_rows: [H] number of the example that each hard negative belongs to, among those of all processes; None where they
             came without rows, [H, D].
-        hard_mask: [H] which hard negatives there are; None for all.
-        scores: [N, M] similarities of the caller, in place of those of the rows, which then have no dimension; None without.
-        row_arguments: what else the call gave of rows, by the name of the argument and of the embeddings: of this process's
-            rows and of all processes'.
+        hard_mask: [H] which hard negatives exist; None for all.
+        scores: [N, M] similarities of the caller in place of products of the rows, which then have no dimension.
+        row_arguments: other arguments on rows, by their name and that of the embeddings: of this process and of all.
     """
 
     size: int
@@ -92,13 +90,7 @@ class Views:
 
 
 class Part(NamedTuple):
-    """Rows of one argument of the call among the anchors or the candidates of a block.
-
-    Attributes:
-        name: of the argument: ``view_a``, ``view_b``, ``queue`` or ``hard_negatives``.
-        size: how many rows.
-        everyone: whether they are those of all processes.
-    """
+    """Rows of one argument of the call among the anchors or candidates of a block; ``everyone``: those of all processes."""
 
     name: str
     size: int
@@ -107,16 +99,15 @@ class Part(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Direction:
-    """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what is known per anchor.
+    """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what the call gives of the anchors.
 
     Attributes:
         name: of the block, of `tempplug.negatives.base.BLOCKS`; empty in layouts that have one kind of block.
-        arguments: names of the arguments of the call whose rows are the anchors, and the candidates, in order.
+        arguments: names of the arguments whose rows are the anchors, and the candidates, in order.
         everyone: whether candidates among the views are those of all processes.
         paired: whether the block holds the positives of its anchors.
         mirrored: whether the block is the transpose of the call's first one: the same pairs the other way round.
-        hidden: what leaves out pairs that ``roles`` take for negatives.
-        fewer: [N] or [] how many of each anchor's negatives that leaves out; None for none.
+        hidden: leaves out pairs that are negatives by ``roles``; ``fewer`` [N] or [] of each anchor, None for none.
     """
 
     anchors: Tensor
@@ -148,12 +139,13 @@ class PairLayout(Configured, ABC):
     """Builds the directions of a call.
 
     Attributes:
-        name: as in spec strings.
-        takes: the optional arguments of the loss that this layout reads. ``labels``, ``index`` and ``uncertainty`` it hands
-            on to strategies, which declare what they read; an argument that is not read is refused.
-        one_view: whether a call without view_b makes sense.
-        joins_views: whether the anchors are the rows of both views, one behind the other.
+        takes: the optional arguments that this layout reads. ``labels``, ``index`` and ``uncertainty`` it passes on to
+            strategies, which declare what they read; an argument that is not read is refused.
+        one_view: whether a call may have no view_b.
+        joins_views: whether the anchors are the rows of both views, view_a's first.
         by_position: whether sizes alone decide all roles, so that a graph can hold them.
+        gathers: whether the layout has a meaning across processes.
+        takes_scores: whether similarities of view_a's rows with candidates are all that it needs.
         blocks: names of the blocks, where there are several kinds.
         joint: whether all blocks of a call belong to the softmax of one row.
     """
@@ -164,6 +156,8 @@ class PairLayout(Configured, ABC):
     one_view: ClassVar[bool] = False
     joins_views: ClassVar[bool] = False
     by_position: ClassVar[bool] = False
+    gathers: ClassVar[bool] = True
+    takes_scores: bool = False
     blocks: tuple[str, ...] = ()
     joint: bool = False
 
@@ -182,16 +176,10 @@ class PairLayout(Configured, ABC):
         own_hard: bool = False,
         **more: Any,
     ) -> Direction:
-        """Returns a block of rows of the call.
+        """Returns a block of rows of the call, whose anchors and candidates are given by the names of the arguments.
 
-        Args:
-            views: of the call.
-            anchors: names of the views whose rows are anchors.
-            candidates: names of the arguments whose rows are candidates; hard negatives, the last, may be absent in the call.
-            roles: of the pairs.
-            everyone: whether the candidates among the views are those of all processes.
-            own_hard: whether an anchor sees the hard negatives of its own row alone.
-            more: other attributes of the direction.
+        Hard negatives, the last candidates, may be absent in the call. With ``everyone`` the candidates among the views are
+        those of all processes; with ``own_hard`` an anchor has the hard negatives of its own row alone.
 
         Raises:
             ShapeError: the call has no view_b, or one uncertainty for the anchors of two views.
@@ -242,14 +230,6 @@ class PairLayout(Configured, ABC):
                 f"uncertainty must be a pair (of view_a, of view_b) where layout '{self.name}' has anchors of both."
             )
         return views.uncertainty
-
-    def refuse_gather(self) -> bool:
-        """Returns whether the layout has no meaning across processes."""
-        return False
-
-    def refuse_scores(self) -> bool:
-        """Returns whether the layout needs other similarities than those of view_a's rows with candidates."""
-        return True
 
 
 def hard_count(views: Views) -> int:

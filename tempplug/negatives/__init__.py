@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tempplug.plugins.info import NegativeInfo
-from tempplug.plugins.listing import make_listing
+from tempplug.plugins.manager import make_listing
 
 if TYPE_CHECKING:
     __call__: Callable[[], list[NegativeInfo]]

@@ -8,13 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.options import Configured
+from tempplug.options import Text
+from tempplug.part import Part
 from tempplug.roles import PairRoles
 from tempplug.transforms import transformed
 
@@ -32,15 +33,14 @@ class Pairs:
     Attributes:
         anchors: [N, D] unit rows.
         candidates: [M, D] unit rows, of all processes.
-        roles: of the pairs.
         positive_similarity: [N] mean cosine similarity of each anchor and its positives.
         row_of_anchors: [N] number of the example that each anchor belongs to, among those of all processes.
         row_of_candidates: [M] likewise; -1 for candidates that belong to no example, such as those of a queue.
         hard: [M] which candidates are hard negatives; None where there are none.
         owned: whether hard negatives belong to examples, as those of shape [B, k, D] do.
         of_anchors: returns an argument of the call that describes rows, by its name: [N, ...] of the anchors.
-        of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have what their row
-            of view_a has, unless the call gave theirs.
+        of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have the value of
+            their row of view_a, unless the call gave theirs.
         main: the block that holds the positives of these anchors; None where it is this one.
     """
 
@@ -63,12 +63,7 @@ class Pairs:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """One integer for each anchor and candidate, for terms on pairs with equal ones.
-
-    Attributes:
-        of_anchors: [N] keys; [R, 1] bound to a tile, [P] to index pairs.
-        of_candidates: [M] keys; [C] or [P] bound.
-    """
+    """One integer for each anchor [N] and candidate [M], for terms on pairs with equal ones; [R, 1] and [C] bound to a tile."""
 
     of_anchors: Tensor
     of_candidates: Tensor
@@ -79,12 +74,7 @@ class Keys:
         return Keys(keys if paired else keys[:, None], self.of_candidates[columns])
 
     def equal(self, like: Tensor, other: bool = False) -> Tensor:
-        """Returns 1 where the keys of a pair are equal and 0 elsewhere, or with ``other`` the reverse, in the type of ``like``.
-
-        Args:
-            like: [R, C] or [P].
-            other: whether pairs of different keys are marked.
-        """
+        """Returns 1 where the keys of a pair are equal (``other``: different) and 0 elsewhere, as a tensor like ``like``."""
         return marks(torch.ne if other else torch.eq, self.of_anchors, self.of_candidates, like)
 
 
@@ -96,12 +86,12 @@ def marks(compare: Callable[..., Tensor], left: Tensor, right: Tensor, like: Ten
 
 
 class TermMap(ABC):
-    """A term of every pair of a block, element by element on any tile; it must not know which pairs are negatives.
+    """A term of every pair of a block, element by element on any tile; which pairs are negatives does not matter here.
 
     Attributes:
         bound: the largest value in nats, ``inf`` where it is not known.
         symmetric: whether the term of (i, j) is that of (j, i), so that half of a square matrix is enough, and one pass for a
-            block and its transpose; of both at once, engines refuse a term that is not.
+            block and its transpose; engines refuse a term that is not for both at once.
     """
 
     bound: float = float("inf")
@@ -112,13 +102,7 @@ class TermMap(ABC):
         """Returns what is added to the logits, in nats, broadcastable to the shape of ``similarity``, which is only read."""
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
-        """Returns the term bound to a tile or to index pairs; itself unless overridden.
-
-        Args:
-            rows: anchors of the tile, or with ``paired`` the anchor of each pair.
-            columns: candidates of the tile, or with ``paired`` the candidate of each pair.
-            paired: whether ``rows`` and ``columns`` run together (similarities of shape [P]) or span a tile [R, C].
-        """
+        """Returns the term bound to a tile or to index pairs; itself unless overridden; arguments as of `LogitMap.at`."""
         return self
 
 
@@ -135,13 +119,7 @@ class WeightMap(TermMap):
 
 
 class LeftOut(WeightMap):
-    """Leaves out pairs of equal keys, or those of different ones.
-
-    Args:
-        keys: of anchors and candidates.
-        equal: whether pairs of equal keys are left out, else those of different keys.
-        spared: [M] 1 for candidates that no anchor leaves out, 0 for others; None where there are none.
-    """
+    """Leaves out pairs of equal keys, or those of different ones; ``spared`` [M] marks candidates that stay in any case."""
 
     bound = 0.0
 
@@ -160,31 +138,31 @@ class LeftOut(WeightMap):
         return kept if self.spared is None else torch.maximum(kept, self.spared.to(kept.dtype))
 
 
-class NegativeTerm(Configured, nn.Module):
+Blocks = Annotated[Any, Text(optional=True, help="of cross-view, such as ab/aa; none: all")]
+"""The option ``blocks``, a word; the attribute holds the names."""
+
+
+class NegativeTerm(Part):
     """Chooses the term of each block of a batch.
 
-    A subclass sets ``name``, ``formula`` and ``source``, annotates the options of its ``__init__`` (`tempplug.options`) and
-    implements `prepare`. What it counts is a buffer, so that it is saved.
+    A subclass declares its options as a `tempplug.part.Part` does, and implements `prepare`. It may choose the names of the
+    arguments that it takes: the loss accepts them as keywords, a tensor [B, ...] for both views or a dictionary by the name of
+    the embeddings, and `Pairs` has those of a block's rows.
 
     Attributes:
-        takes: names of the arguments of a call that it reads, which it may choose: the loss accepts them as keywords, a tensor
-            [B, ...] for both views or a dictionary by the name of the embeddings, and `Pairs` has those of a block's rows.
-        cosines_only: whether it needs the rows, or cosines in [-1, 1]: then `tempplug.ContrastiveLoss.from_scores` refuses it.
+        cosines_only: whether it needs the rows, or cosines in [-1, 1]; `tempplug.ContrastiveLoss.from_scores` then refuses it.
         blocks: names of the blocks of ``cross-view`` (``ab``, ``aa``, ``ba``, ``bb``) that the term is for; () for all.
     """
 
     kind: ClassVar[str] = "negative term"
-    formula: ClassVar[str] = ""
-    source: ClassVar[str] = ""
-    takes: ClassVar[frozenset[str]] = frozenset()
     cosines_only: bool = True
     blocks: tuple[str, ...] = ()
 
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.configure(**options)
-        written = getattr(self, "blocks", None)
-        self.blocks = read_blocks(self.where("blocks", written), written) if isinstance(written, str) else ()
+    def configure(self, **values: object) -> None:
+        """Checks the options, and reads ``blocks`` where it is one."""
+        super().configure(**values)
+        written = self.options.get("blocks")
+        self.blocks = () if written is None else read_blocks(self.where("blocks", written), written)
 
     def check_with(self, layout: PairLayout, objective: Objective) -> None:
         """Raises `ConfigError` if the term has no meaning with this layout or this objective."""
@@ -199,19 +177,15 @@ class NegativeTerm(Configured, nn.Module):
     def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of the pairs of a block, None for no term; called once a block, does O(N) work.
 
-        Args:
-            pairs: anchors, candidates, and what the call gave of them.
-
         Raises:
             TempplugError: an argument of the call does not fit.
         """
         raise NotImplementedError(f"{type(self).__name__} must implement prepare(pairs) -> TermMap.")
 
     def observe(self, given: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Sees the arguments that the term takes, once a call, in training mode only, before `prepare`.
+        """Receives the arguments that the term takes, of this process's rows, by name and by that of the embeddings.
 
-        Args:
-            given: what the call gave, by the name of the argument and of the embeddings: of this process's rows.
+        Called once a call, in training mode only, before `prepare`.
         """
 
     @property
@@ -220,7 +194,7 @@ class NegativeTerm(Configured, nn.Module):
         return type(self).observe is not NegativeTerm.observe
 
     def negative_lse(self, lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor) -> Tensor:
-        """Returns what becomes of the log-sum-exp of each row's negatives, [N]; the same unless overridden.
+        """Returns the log-sum-exp of each row's negatives [N] that the loss uses; the given one unless overridden.
 
         Args:
             lse: [N] of the row's negatives, terms included; -inf where there are none.
@@ -235,10 +209,6 @@ class NegativeTerm(Configured, nn.Module):
         """Whether `negative_lse` does anything."""
         return type(self).negative_lse is not NegativeTerm.negative_lse
 
-    def extra_repr(self) -> str:
-        """Shows the spec string in ``print(loss)``."""
-        return self.spec()
-
 
 def joined_spec(terms: Iterable[NegativeTerm]) -> str | None:
     """Returns the spec string of several terms, None where there are none."""
@@ -250,16 +220,7 @@ BLOCKS = ("ab", "aa", "ba", "bb")
 
 
 def read_blocks(where: str, written: str, separator: str = "/") -> tuple[str, ...]:
-    """Returns the names of blocks in a word such as ``ab/aa``.
-
-    Args:
-        where: the option and its value, for the error.
-        written: the word.
-        separator: between names.
-
-    Raises:
-        ConfigError: it holds another name, or one twice.
-    """
+    """Returns the names of blocks in a word such as ``ab/aa``; raises `ConfigError` for another name, or one twice."""
     names = tuple(written.split(separator))
     if not set(names) <= set(BLOCKS) or len(set(names)) < len(names):
         raise ConfigError(f"{where} must be some of {', '.join(BLOCKS)}, each once, joined by '{separator}'.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from tempplug.negatives.base import NegativeTerm, Pairs
 from tempplug.options import Number
 
 
+@dataclass(eq=False, repr=False)
 class Debiased(NegativeTerm):
     """Replaces the sum of a row's negatives by an estimate of that of its true negatives.
 
@@ -20,9 +22,6 @@ class Debiased(NegativeTerm):
 
     Args:
         prior: π, in [0, 1): the share of negatives that are of the anchor's own class.
-
-    Raises:
-        ConfigError: the option is out of range.
 
     The estimator works on sums of rows and not on pairs. For the same reason the weights of Robinson et al. 2021 (HCL) are no
     term: they are normalised over the row, and carry gradient.
@@ -34,12 +33,7 @@ class Debiased(NegativeTerm):
     formula: ClassVar[str] = "Σ⁻ exp l becomes max((Σ⁻ exp l - π·n·exp l⁺)/(1 - π), n·exp l(-1))"
     source: ClassVar[str] = "Chuang et al. 2020, Debiased Contrastive Learning, eq. 7 and 8"
 
-    prior: float
-
-    def __init__(
-        self, prior: Annotated[float, Number(at_least=0, below=1, search=(0, 0.2), help="π, share of false negatives")] = 0.1
-    ) -> None:
-        super().__init__(prior=prior)
+    prior: Annotated[float, Number(at_least=0, below=1, search=(0, 0.2), help="π, share of false negatives")] = 0.1
 
     def prepare(self, pairs: Pairs) -> None:
         """Returns no term: the estimate is made of the sums of rows."""

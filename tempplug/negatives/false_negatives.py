@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap, WeightMap, marks
-from tempplug.options import Choice, Number, Text
+from tempplug.negatives.base import Blocks, NegativeTerm, Pairs, Rows, TermMap, WeightMap, marks
+from tempplug.options import Choice, Number
 
 
+@dataclass(eq=False, repr=False)
 class FalseNegatives(NegativeTerm):
     """Leaves out the negatives whose similarity exceeds that of the anchor's positive by more than a margin.
 
@@ -20,9 +22,6 @@ class FalseNegatives(NegativeTerm):
             NV-Retriever has ``relative`` with -0.05.
         weight: w, in [0, 1): the weight of such a pair in the sum over negatives; 0 leaves it out.
         blocks: of the layout ``cross-view``, such as ``ab/aa``; all by default.
-
-    Raises:
-        ConfigError: an option is out of range.
 
     s⁺ is the mean similarity over an anchor's positives, and of the pair (a_i, b_i) in every block.
 
@@ -34,39 +33,24 @@ class FalseNegatives(NegativeTerm):
     source: ClassVar[str] = "Zhang et al. 2025, Qwen3 Embedding, section 3; Moreira et al. 2024, NV-Retriever, section 4"
     cosines_only = False
 
-    margin: float
-    rule: str
-    weight: float
-
-    def __init__(
-        self,
-        margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.1,
-        rule: Annotated[str, Choice(("absolute", "relative"), help="s⁺ + m, or s⁺ + m·|s⁺|")] = "absolute",
-        weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0,
-        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab/aa; none: all")] = None,
-    ) -> None:
-        super().__init__(margin=margin, rule=rule, weight=weight, blocks=blocks)
+    margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.1
+    rule: Annotated[str, Choice(("absolute", "relative"), help="s⁺ + m, or s⁺ + m·|s⁺|")] = "absolute"
+    weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0
+    blocks: Blocks = None
 
     def threshold(self, positive_similarity: Tensor) -> Tensor:
-        """Returns the similarity of each anchor above which a negative is taken for a false one, [N].
-
-        Args:
-            positive_similarity: [N] s⁺.
-        """
+        """Returns the similarity of each anchor above which a negative is taken for a false one, [N], of s⁺ [N]."""
         return positive_similarity + self.margin * (positive_similarity.abs() if self.rule == "relative" else 1.0)
 
     def prepare(self, pairs: Pairs) -> TermMap:
-        """Returns the term that looks at the similarity of each pair."""
+        """Returns the term of the similarity of each pair."""
         return AboveThreshold(self.threshold(pairs.positive_similarity), self.weight)
 
 
 class AboveThreshold(WeightMap):
-    """The weight w where a similarity exceeds the threshold of its row, else 1.
+    """The weight ``above`` where a similarity exceeds the threshold [N] of its row, else 1.
 
-    Args:
-        threshold: [N]; [R, 1] bound to a tile, [P] to index pairs.
-        above: w, in [0, 1).
-        judges: rows of anchors and of candidates whose product is compared; None for the similarity of the pair itself.
+    Compared is the product of ``judges``, rows of anchors and of candidates; None for the similarity of the pair itself.
     """
 
     bound = 0.0

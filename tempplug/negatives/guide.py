@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from torch import Tensor
@@ -9,25 +10,18 @@ from torch import Tensor
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ShapeError
 from tempplug.inputs import check_finite
-from tempplug.negatives.base import Pairs, TermMap
+from tempplug.negatives.base import Blocks, Pairs, TermMap
 from tempplug.negatives.false_negatives import AboveThreshold, FalseNegatives
-from tempplug.options import Choice, Number, Text
+from tempplug.options import Choice, Number
 
 
+@dataclass(eq=False, repr=False)
 class Guide(FalseNegatives):
     """Leaves out the negatives that a guide model finds more similar than the positive, by more than a margin.
 
     The call passes ``guide={"view_a": [B, E], "view_b": [B, E]}``, the guide's raw embeddings of the same rows, and those of
-    ``hard_negatives`` and ``queue`` where there are any.
-
-    Args:
-        margin: m, from -2 to 2, as of ``false-negatives``: GISTEmbed's margin of 0.1 is -0.1 here.
-        rule: ``absolute`` or ``relative``, as of ``false-negatives``.
-        weight: as of ``false-negatives``.
-        blocks: as of ``false-negatives``.
-
-    Raises:
-        ConfigError: an option is out of range.
+    ``hard_negatives`` and ``queue`` where there are any. Options are as of ``false-negatives``; GISTEmbed's margin of 0.1 is
+    -0.1 here.
 
     Source: Solatorio 2024, GISTEmbed, eq. 4.
     """
@@ -37,17 +31,13 @@ class Guide(FalseNegatives):
     source: ClassVar[str] = "Solatorio 2024, GISTEmbed: Guided In-sample Selection of Training Negatives, eq. 4"
     takes: ClassVar[frozenset[str]] = frozenset({"guide"})
 
-    def __init__(
-        self,
-        margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.0,
-        rule: Annotated[str, Choice(("absolute", "relative"), help="g⁺ + m, or g⁺ + m·|g⁺|")] = "absolute",
-        weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0,
-        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab/aa; none: all")] = None,
-    ) -> None:
-        super().__init__(margin=margin, rule=rule, weight=weight, blocks=blocks)
+    margin: Annotated[float, Number(at_least=-2, at_most=2, help="m, added to the positive's similarity")] = 0.0
+    rule: Annotated[str, Choice(("absolute", "relative"), help="g⁺ + m, or g⁺ + m·|g⁺|")] = "absolute"
+    weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0
+    blocks: Blocks = None
 
     def prepare(self, pairs: Pairs) -> TermMap:
-        """Returns the term that looks at the guide's similarity of each pair."""
+        """Returns the term of the guide's similarity of each pair."""
         main = pairs.main or pairs
         positive = main.roles.positive_similarity(_unit(main.of_anchors("guide")), _unit(main.of_candidates("guide")))
         anchors, candidates = _unit(pairs.of_anchors("guide")), _unit(pairs.of_candidates("guide"))

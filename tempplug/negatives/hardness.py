@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.negatives.base import Keys, NegativeTerm, Pairs, Rows, TermMap
-from tempplug.options import Choice, Number, Text
+from tempplug.negatives.base import Blocks, Keys, NegativeTerm, Pairs, Rows, TermMap
+from tempplug.options import Choice, Number
 
 
+@dataclass(eq=False, repr=False)
 class Hardness(NegativeTerm):
     """Adds α times its similarity, without gradient and not divided by a temperature, to the logit of a negative.
 
@@ -18,9 +20,6 @@ class Hardness(NegativeTerm):
         strength: α, from 0 to 100. LLaVE has 9 on in-batch negatives, EmbeddingGemma 5 on hard ones.
         of: which negatives: ``all``, the anchor's own ``hard`` ones, or ``in-batch``: all but those of the anchor's own row.
         blocks: of the layout ``cross-view``, such as ``ab``; all by default.
-
-    Raises:
-        ConfigError: an option is out of range.
 
     Source: Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma, section 2.3.
     """
@@ -30,16 +29,9 @@ class Hardness(NegativeTerm):
     source: ClassVar[str] = "Lan et al. 2025, LLaVE, eq. 5; Schechter Vera et al. 2025, EmbeddingGemma"
     cosines_only = False
 
-    strength: float
-    of: str
-
-    def __init__(
-        self,
-        strength: Annotated[float, Number(at_least=0, at_most=100, search=(1, 10), help="α")] = 5.0,
-        of: Annotated[str, Choice(("all", "hard", "in-batch"), help="which negatives")] = "all",
-        blocks: Annotated[str | None, Text(optional=True, help="of cross-view, such as ab; none: all")] = None,
-    ) -> None:
-        super().__init__(strength=strength, of=of, blocks=blocks)
+    strength: Annotated[float, Number(at_least=0, at_most=100, search=(1, 10), help="α")] = 5.0
+    of: Annotated[str, Choice(("all", "hard", "in-batch"), help="which negatives")] = "all"
+    blocks: Blocks = None
 
     def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of all pairs, or of some."""
@@ -55,13 +47,7 @@ class Hardness(NegativeTerm):
 
 
 class TimesSimilarity(TermMap):
-    """α·s of all pairs, or of some.
-
-    Args:
-        strength: α.
-        own: keys that are equal where a candidate is the anchor's own; None for all pairs.
-        hard: [M] which candidates are hard negatives, where the anchor's own ones are chosen; None where the others are.
-    """
+    """α·s of all pairs; with ``own`` keys where these differ; with ``hard`` of hard negatives where they are equal."""
 
     def __init__(self, strength: float, own: Keys | None = None, hard: Tensor | None = None) -> None:
         self.strength, self.own, self.hard = strength, own, hard

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from tempplug.options import Number
 from tempplug.transforms import valueless
 
 
+@dataclass(eq=False, repr=False)
 class LogQ(NegativeTerm):
     """Subtracts ln q_j from the logit of a negative, q_j the probability that candidate j is in a batch.
 
@@ -28,9 +30,9 @@ class LogQ(NegativeTerm):
         size: how many different items there are, from 1 to 1e10; none: the call gives ln q.
 
     Raises:
-        ConfigError: an option is out of range; at a call, an index lies outside.
+        ConfigError: an option is out of range; at a call, an index is.
 
-    The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders does so, too.
+    The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders also keeps it.
 
     Source: Yi et al. 2019, Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations, eq. 4 and 5.
     """
@@ -41,17 +43,14 @@ class LogQ(NegativeTerm):
     takes: ClassVar[frozenset[str]] = frozenset({"candidate_log_q", "index"})
     cosines_only = False
 
-    size: int | None
-    counts: Tensor
+    size: Annotated[
+        int | None, Number(at_least=1, at_most=1e10, integer=True, optional=True, help="items to count; none: given")
+    ] = None
+    counts: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        size: Annotated[
-            int | None, Number(at_least=1, at_most=1e10, integer=True, optional=True, help="items to count; none: given")
-        ] = None,
-    ) -> None:
-        super().__init__(size=size)
-        self.takes = frozenset({"candidate_log_q" if size is None else "index"})  # type: ignore[misc]
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.takes = frozenset({"candidate_log_q" if self.size is None else "index"})  # type: ignore[misc]
         if self.size is not None:
             self.register_buffer("counts", torch.zeros(self.size, dtype=torch.int64))
 
@@ -99,11 +98,7 @@ class LogQ(NegativeTerm):
 
 
 class OfCandidate(TermMap):
-    """One number for each candidate.
-
-    Args:
-        values: [M], or in the shape of its tile.
-    """
+    """One number for each candidate, [M], or in the shape of its tile."""
 
     def __init__(self, values: Tensor) -> None:
         self.values = values

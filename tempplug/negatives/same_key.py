@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from tempplug.inputs import check_row_integers
 from tempplug.negatives.base import Keys, LeftOut, NegativeTerm, Pairs, TermMap
 
 
+@dataclass(eq=False, repr=False)
 class SameKey(NegativeTerm):
     """Leaves out the negatives that have the key of their anchor, such as the same text, document or class.
 
@@ -28,15 +30,13 @@ class SameKey(NegativeTerm):
     cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"keys"})
 
-    def __init__(self) -> None:
-        super().__init__()
-
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares keys."""
         keys = (check_row_integers("keys", each("keys")) for each in (pairs.of_anchors, pairs.of_candidates))
         return LeftOut(Keys(*keys))
 
 
+@dataclass(eq=False, repr=False)
 class WithinGroup(NegativeTerm):
     """Leaves out the negatives of other groups, as in batches that mix several data sets.
 
@@ -49,9 +49,6 @@ class WithinGroup(NegativeTerm):
     source: ClassVar[str] = "negatives within a data set, as in batches of one source (Nussbaum et al. 2024, Nomic Embed)"
     cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"groups"})
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares groups."""

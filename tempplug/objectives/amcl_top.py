@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,18 +17,16 @@ from tempplug.transforms import valueless
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class AMCLTop(Objective):
-    """(1/κ)·Σ_k l(s_k) - l(s⁺) over the κ most similar negatives, l(s) = s/τ - β·Ω(τ) of the strategy ``amcl``.
+    """(1/κ)·Σ_k l(s_k) - l(s⁺) over the κ most similar negatives, l(s) = s/τ - β·Ω(τ) of the strategy ``amcl``, which it needs.
 
-    The regulariser's weight is the objective's here, whatever the strategy's. Neither option has a default that serves:
-    β = 1 with κ = 10 let all embeddings of a set of digits collapse onto one point, β = 0.001 did not.
+    The regulariser's weight is the objective's here, whatever the strategy's. Neither option has a sensible default: β = 1 with
+    κ = 10 let all embeddings of a set of digits collapse onto one point, β = 0.001 did not.
 
     Args:
         top_k: κ, at least 1; anchors with fewer negatives take all they have, and the first such batch warns.
         beta: β, from 0 to 1e6.
-
-    Raises:
-        ConfigError: an option is out of range, or the strategy is another than ``amcl``.
 
     Source: Adaptive Multi-head Contrastive Learning, section 3 (TopMax). It prints the regulariser of the negatives as a sum
     over k without D/2, which at κ = 1 is not its own eq. for the maximum; here both halves are means, with the same Ω. The
@@ -38,15 +37,11 @@ class AMCLTop(Objective):
     formula: ClassVar[str] = "(1/κ)·Σ_k l(s_k) - l(s⁺), the κ most similar negatives, l = s/τ - β·Ω(τ)"
     source: ClassVar[str] = "Wang et al. 2024, Adaptive Multi-head Contrastive Learning, section 3"
 
-    top_k: int
-    beta: float
+    top_k: Annotated[int, Number(at_least=1, integer=True, help="κ, negatives of each anchor that count")]
+    beta: Annotated[float, Number(at_least=0, at_most=1e6, help="β, weight of the regulariser")]
 
-    def __init__(
-        self,
-        top_k: Annotated[int, Number(at_least=1, integer=True, help="κ, negatives of each anchor that count")],
-        beta: Annotated[float, Number(at_least=0, at_most=1e6, help="β, weight of the regulariser")],
-    ) -> None:
-        super().__init__(top_k=top_k, beta=beta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.top = self.top_k
         self._warned = False
 
@@ -66,7 +61,7 @@ class AMCLTop(Objective):
             raise RuntimeError("the engine did not return the most similar negatives.")
         counts = statistics.negative_count
         present = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
-        # Asking whether one is missing waits for the device, so only CPU batches are told.
+        # Reading whether one is missing waits for the device, so only CPU batches warn.
         if not (self._warned or logits.is_cuda or valueless()) and int(counts.min()) < self.top_k:
             self._warned = True
             warnings.warn(

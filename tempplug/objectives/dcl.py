@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -10,6 +11,7 @@ from tempplug.objectives.base import Objective, margin
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class DCL(Objective):
     """d = negative_lse - positive_logit: the gradient of InfoNCE without its vanishing factor W.
 
@@ -22,9 +24,6 @@ class DCL(Objective):
     formula: ClassVar[str] = "-l⁺ + ln Σ⁻ exp l"
     source: ClassVar[str] = "Yeh et al. 2022, Decoupled Contrastive Learning"
     several_positives: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns d, [N]; may be negative."""

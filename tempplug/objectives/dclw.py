@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -14,16 +15,11 @@ from tempplug.options import Temperature
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class DCLW(Objective):
     """DCL with -w_i·l⁺, w_i = 2 - exp(s⁺/σ)/mean(exp(s⁺/σ)), the mean over the whole batch, all processes included.
 
-    Weights carry no gradient (as in lightly) and are negative where one positive dominates the batch.
-
-    Args:
-        sigma: σ, from 1e-9 to 1e9.
-
-    Raises:
-        ConfigError: sigma is out of range.
+    Weights carry no gradient (as in lightly) and are negative where one positive dominates the batch. σ is from 1e-9 to 1e9.
 
     Source: Yeh et al. 2022, eq. 7.
     """
@@ -32,12 +28,7 @@ class DCLW(Objective):
     formula: ClassVar[str] = "-w·l⁺ + ln Σ⁻ exp l, w = 2 - exp(s⁺/σ) / mean exp(s⁺/σ)"
     source: ClassVar[str] = "Yeh et al. 2022, Decoupled Contrastive Learning, eq. 7"
 
-    sigma: float
-
-    def __init__(
-        self, sigma: Annotated[float, Temperature(search=None, help="σ, how sharply similarities are weighted")] = 0.5
-    ) -> None:
-        super().__init__(sigma=sigma)
+    sigma: Annotated[float, Temperature(search=None, help="σ, how sharply similarities are weighted")] = 0.5
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns negative_lse - w·positive_logit, [N]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,14 +17,12 @@ from tempplug.transforms import valueless
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class DualTemperature(Objective):
     """sg[W(τ_b)/W(τ_a)]·InfoNCE(τ_a): τ_a is the strategy's, W the gradient scale 1 - P(positive).
 
-    Args:
-        second_temperature: τ_b, at least the strategy's τ_a; by default ten times the strategy's scalar.
-
-    Raises:
-        ConfigError: the option is out of range, or left out beside a strategy that has no single temperature.
+    ``second_temperature`` is τ_b, at least the strategy's τ_a; by default ten times the strategy's scalar, without which a call
+    raises `ConfigError`.
 
     Source: Zhang et al. 2022, eq. 8 (there τ_a = 0.1, τ_b = 1).
     """
@@ -32,15 +31,7 @@ class DualTemperature(Objective):
     formula: ClassVar[str] = "sg[W(τ_b) / W(τ_a)] · InfoNCE(τ_a), W = 1 - P⁺"
     source: ClassVar[str] = "Zhang et al. 2022, Dual Temperature Helps Contrastive Learning Without Many Negative Samples"
 
-    second_temperature: float | None
-
-    def __init__(
-        self,
-        second_temperature: Annotated[
-            float | None, Temperature(optional=True, help="τ_b; by default ten times the strategy's")
-        ] = None,
-    ) -> None:
-        super().__init__(second_temperature=second_temperature)
+    second_temperature: Annotated[float | None, Temperature(optional=True, help="τ_b; none: ten times the strategy's")] = None
 
     def second_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns s/τ_b."""

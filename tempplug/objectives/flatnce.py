@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -11,6 +12,7 @@ from tempplug.objectives.base import Objective, margin, with_gradient_of
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class FlatNCE(Objective):
     """exp(d - sg[d]), computed without the exponential: 1, with the gradient of d. Watch ``record.infonce`` instead.
 
@@ -21,9 +23,6 @@ class FlatNCE(Objective):
     formula: ClassVar[str] = "exp(d - sg[d]), d = -l⁺ + ln Σ⁻ exp l"
     source: ClassVar[str] = "Chen et al. 2021, Simpler, Faster, Stronger: Breaking the log-K Curse on Contrastive Learners"
     several_positives: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns ones, [N], with the gradient of d."""

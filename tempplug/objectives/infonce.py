@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from tempplug.objectives.base import Objective, softplus
 from tempplug.types import Auxiliary, RowStatistics
 
 
-@lru_cache(maxsize=64)
-def _minus_one(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Returns -1 for every row, [count]; shared by all calls, so it must not be changed."""
-    with torch.inference_mode(False):
-        return torch.full((count,), -1, dtype=dtype, device=device)
-
-
+@dataclass(eq=False, repr=False)
 class InfoNCE(Objective):
     """-log P(positive), averaged over the positives of an anchor.
 
@@ -33,9 +26,6 @@ class InfoNCE(Objective):
     source: ClassVar[str] = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns logaddexp(positive_lse, negative_lse) - positive_logit, [N]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -12,15 +13,13 @@ from tempplug.types import Auxiliary, RowStatistics
 
 
 def ratio_to_scale(difference: Tensor) -> Tensor:
-    """Returns softplus(d)/sigmoid(d), [N]: InfoNCE over its gradient scale W; tends to 1 as d → -∞ and to d as d → ∞.
-
-    Below d = -30 both underflow towards 0/0, and the series 1 + exp(d)/2 is exact to float64.
-    """
+    """Returns softplus(d)/sigmoid(d), [N]: InfoNCE over its gradient scale W; below -30, where both underflow, the series."""
     ordinary = difference.clamp(min=-30)
     ratio = softplus(ordinary) / torch.sigmoid(ordinary)
     return torch.where(difference < -30, 1 + difference.exp() / 2, ratio)
 
 
+@dataclass(eq=False, repr=False)
 class Reweighted(Objective):
     """V·InfoNCE with V = sg[1/W], W = 1 - P(positive).
 
@@ -33,9 +32,6 @@ class Reweighted(Objective):
     name: ClassVar[str] = "reweighted"
     formula: ClassVar[str] = "sg[1/W] · InfoNCE, W = 1 - P⁺"
     source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 11"
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns softplus(d)/sigmoid(d), [N], with the gradient of d."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -15,23 +16,22 @@ from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Auxiliary, RowStatistics
 
 
+@dataclass(eq=False, repr=False)
 class Sigmoid(Objective):
     """Σ⁺ softplus(-(l + b)) + Σ⁻ softplus(l + b) for each anchor, b learned.
 
     The mean over the anchors of ``cross-view`` is SigLIP's loss, (1/N)·Σ_ij softplus(-y_ij·(t·s_ij + b)), in one direction and
-    in the mean of both. The parameter ``bias`` [1] must reach the optimizer, without weight decay. SigLIP's start is
-    ``learnable:initial_temperature=0.1,max_scale=none`` with a bias of -10. Every positive of an anchor is a summand; an anchor
+    in the mean of both. The parameter ``bias`` [1] must reach the optimizer, without weight decay. SigLIP starts with
+    ``learnable:initial_temperature=0.1,max_scale=none`` and a bias of -10. Every positive of an anchor is a summand; an anchor
     without a negative has the loss of its positives, and one without a positive leaves the mean. With ``softmax=joint`` the
     sums of all blocks are added up.
 
     Args:
         initial_bias: b at the start, from -1e9 to 1e9; by default -10, or 1 with ``relative_bias``, which at SigLIP's initial
             scale of 10 is the same.
-        relative_bias: whether b is a similarity, which the scale multiplies: the logit is then t·(s - b).
+        relative_bias: whether b is a similarity, which the scale multiplies: the logit is then t·(s - b). It needs a strategy
+            with one scale for all pairs.
         learning_rate: of b, greater than 0, as of ``learnable``, so that scale and bias move alike; None: that of the model.
-
-    Raises:
-        ConfigError: an option is out of range, or ``relative_bias`` beside a strategy without one scale for all pairs.
 
     Source: Zhai et al. 2023, eq. 1 and Algorithm 1; of the relative bias, arXiv 2509.18552.
 
@@ -45,21 +45,16 @@ class Sigmoid(Objective):
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
 
-    initial_bias: float | None
-    relative_bias: bool
-    learning_rate: float | None
+    initial_bias: Annotated[
+        float | None, Number(at_least=-1e9, at_most=1e9, optional=True, help="b at the start; none: -10, or 1 if relative")
+    ] = None
+    relative_bias: Annotated[bool, Flag(help="whether the scale multiplies b, too: t·(s - b)")] = False
+    learning_rate: Annotated[
+        float | None, Number(above=0, optional=True, help="of b in the optimizer; none: that of the model")
+    ] = 0.01
 
-    def __init__(
-        self,
-        initial_bias: Annotated[
-            float | None, Number(at_least=-1e9, at_most=1e9, optional=True, help="b at the start; none: -10, or 1 if relative")
-        ] = None,
-        relative_bias: Annotated[bool, Flag(help="whether the scale multiplies b, too: t·(s - b)")] = False,
-        learning_rate: Annotated[
-            float | None, Number(above=0, optional=True, help="of b in the optimizer; none: that of the model")
-        ] = 0.01,
-    ) -> None:
-        super().__init__(initial_bias=initial_bias, relative_bias=relative_bias, learning_rate=learning_rate)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         default = 1.0 if self.relative_bias else -10.0
         self.bias = nn.Parameter(torch.tensor([default if self.initial_bias is None else self.initial_bias]))
 
@@ -83,12 +78,7 @@ class Sigmoid(Objective):
 
 
 class Logistic(Softplus):
-    """Softplus of logits with a learned bias.
-
-    Args:
-        bias: [1].
-        relative: whether the scale of the logits multiplies it.
-    """
+    """Softplus of logits with a learned bias [1], which the scale of the logits multiplies if it is ``relative``."""
 
     def __init__(self, bias: Tensor, relative: bool) -> None:
         self.bias, self.relative = bias, relative

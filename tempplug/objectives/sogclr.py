@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -11,18 +12,17 @@ from torch import Tensor
 from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
-from tempplug.options import Number
+from tempplug.options import MOMENT, Number
 from tempplug.types import Auxiliary, Batch, RowStatistics
 
-_MOMENT = Number(at_least=0)
 
-
+@dataclass(eq=False, repr=False)
 class SogCLR(Objective):
     """τ·ln u_i, with u_i a moving average of g_i, the mean of exp((s_ij - s⁺_i)/τ) over the negatives of example i.
 
-    The gradient is that of τ·g_i/sg(ε + u_i): with the averages it approaches, whatever the size of the batch, the gradient of
-    the mean of τ·ln(ε + g_i) with g_i over the whole data set, which InfoNCE's does not. After each training step u_i ←
-    (1-γ)·u_i + γ·g_i, and g_i in the first batch with the example; ln u_i is a buffer, so that nothing overflows.
+    The gradient is that of τ·g_i/sg(ε + u_i): as the averages converge, it is that of the mean of τ·ln(ε + g_i) with g_i over
+    the whole data set, whatever the size of the batch; InfoNCE's is not. After each training step u_i ← (1-γ)·u_i + γ·g_i, and
+    g_i in the first batch with the example; ln u_i is a buffer, so that nothing overflows.
 
     τ is the temperature of the row, of strategies that divide each row by one; for others it is 1. Where it is learned, the
     loss is τ·(ln(ε + u_i) + ρ) and ρ must be greater than 0, because without it the loss only falls as τ rises. An evaluation
@@ -35,15 +35,12 @@ class SogCLR(Objective):
         gamma: γ, from 1e-6 to 1; 1 is the gradient of ``dcl`` times τ.
         eps: ε, from 0 to 1: examples with u_i far below it get almost no gradient.
         rho: ρ, from 0 to 1e6.
-        decay: share of the training, from 0 to 1, in which γ falls from 1 to ``gamma``, along half a cosine.
+        decay: share of the training, from 0 to 1, in which γ falls from 1 to ``gamma``, along half a cosine; needs `set_length`
+            and `set_progress`.
         per_view: whether the anchors of view_b, such as texts, have averages of their own, at ``size`` and behind; else the two
             views of an example share one, which the two directions of ``cross-view`` move one after the other.
         relative: whether g_i is relative to the positive; false is SogCLR's first form, -s⁺ + τ·ln u_i with g_i the mean of
             exp(s_ij/τ), where only the negatives are weighted by g_i/u_i.
-
-    Raises:
-        ConfigError: an option is out of range; at a call, ``index`` is missing or outside the data set, or ``decay`` was given
-            and neither `set_length` nor `set_progress` called.
 
     Source: Yuan et al. 2022, algorithm 1 (``relative=false,per_view=false``); Qiu et al. 2023, algorithm 1; Wei et al. 2024
     (FastCLIP).
@@ -55,46 +52,29 @@ class SogCLR(Objective):
     several_positives: ClassVar[bool] = True
     takes: ClassVar[frozenset[str]] = frozenset({"index"})
 
-    size: int
-    gamma: float
-    eps: float
-    rho: float
-    decay: float
-    per_view: bool
-    relative: bool
-    log_averages: Tensor
+    size: Size
+    gamma: Annotated[float, Number(at_least=1e-6, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.9
+    eps: Annotated[float, Number(at_least=0, at_most=1, help="ε, added to averages")] = 0.0
+    rho: Annotated[float, Number(at_least=0, at_most=1e6, help="ρ, higher gives higher learned temperatures")] = 0.0
+    decay: Annotated[float, Number(at_least=0, at_most=1, help="share of the training in which γ falls from 1")] = 0.0
+    per_view: PerView = True
+    relative: Relative = True
+    log_averages: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        size: Size,
-        gamma: Annotated[float, Number(at_least=1e-6, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.9,
-        eps: Annotated[float, Number(at_least=0, at_most=1, help="ε, added to averages")] = 0.0,
-        rho: Annotated[float, Number(at_least=0, at_most=1e6, help="ρ, higher gives higher learned temperatures")] = 0.0,
-        decay: Annotated[float, Number(at_least=0, at_most=1, help="share of the training in which γ falls from 1")] = 0.0,
-        per_view: PerView = True,
-        relative: Relative = True,
-    ) -> None:
-        super().__init__(size=size, gamma=gamma, eps=eps, rho=rho, decay=decay, per_view=per_view, relative=relative)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.register_buffer("log_averages", torch.full((self.size * (1 + self.per_view),), EMPTY))
         self._log_eps = math.log(self.eps) if self.eps else EMPTY
         self.epoch: float | None = None
         self.epochs: float | None = None
 
     def set_length(self, epochs: float) -> None:
-        """Sets the length of the training in epochs, at least 0, of which ``decay`` is a share.
-
-        Raises:
-            ConfigError: it is negative or not finite.
-        """
-        self.epochs = _MOMENT.check(f"epochs={epochs} of set_length", epochs)
+        """Sets the length of the training in epochs, of which ``decay`` is a share; raises `ConfigError` below 0."""
+        self.epochs = MOMENT.check(f"epochs={epochs} of set_length", epochs)
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Sets the epoch, at least 0; idempotent.
-
-        Raises:
-            ConfigError: it is negative or not finite.
-        """
-        self.epoch = _MOMENT.check(f"epoch={epoch} of set_progress", epoch)
+        """Sets the epoch; idempotent; raises `ConfigError` below 0."""
+        self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
 
     def current_gamma(self) -> float:
         """Returns γ at the current epoch.

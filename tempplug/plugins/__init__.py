@@ -1,7 +1,6 @@
 """The doors of tempplug: hook specifications, declarations and the registry. Imports no torch."""
 
-from tempplug.plugins.hookspecs import hookimpl
-from tempplug.plugins.info import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.plugins.info import AdapterInfo, CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo, hookimpl
 from tempplug.plugins.manager import Registry, registry
 
 __all__ = [

@@ -1,8 +1,7 @@
 """The registry: finds strategies, objectives, adapters, suites and commands by name. Imports no torch.
 
-Built-ins resolve without scanning entry points. Entry points of the group ``tempplug`` load once, each in its own
-``try``: a broken plugin becomes a `RuntimeWarning` and a line in later errors, never a crash. ``TEMPPLUG_DISABLE_PLUGINS``
-(names of entry points, comma-separated) leaves some out.
+Built-ins resolve without scanning entry points. Entry points of the group ``tempplug`` load once; a broken one becomes a
+`RuntimeWarning` and a line in later errors. ``TEMPPLUG_DISABLE_PLUGINS`` (names, comma-separated) leaves some out.
 """
 
 from __future__ import annotations
@@ -10,53 +9,38 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
+import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any
 
 import pluggy
 
 from tempplug import __version__
-from tempplug.errors import (
-    ConfigError,
-    DuplicateNameError,
-    MissingDependencyError,
-    TempplugError,
-    UnknownNameError,
-    install_command,
-    nearest,
-    quoted,
-)
-from tempplug.plugins import hookspecs
-from tempplug.plugins.info import AdapterInfo, CommandInfo, Info, NegativeInfo, ObjectiveInfo, StrategyInfo, SuiteInfo
+from tempplug.errors import ConfigError, DuplicateNameError, MissingDependencyError, TempplugError, install_command, unknown
+from tempplug.plugins import info as declarations
+from tempplug.plugins.info import PROJECT, CommandInfo, Info, InfoType
 
-BUILT_IN = ("tempplug.strategies.plugin", "tempplug.objectives.plugin", "tempplug.negatives.plugin")
+BUILT_IN = ("tempplug.plugin",)
 # What the ``tempplug`` command does itself: a plugin's command cannot begin with these words.
 OWN_COMMANDS = ("list", "show", "plugins")
 DISABLE = "TEMPPLUG_DISABLE_PLUGINS"
-HOOKS: dict[type[Info], str] = {
-    StrategyInfo: "tempplug_register_strategies",
-    ObjectiveInfo: "tempplug_register_objectives",
-    NegativeInfo: "tempplug_register_negatives",
-    AdapterInfo: "tempplug_register_adapters",
-    SuiteInfo: "tempplug_register_suites",
-    CommandInfo: "tempplug_register_commands",
-}
-InfoType = TypeVar("InfoType", bound=Info)
+KINDS: dict[str, type[Info]] = {kind.plural: kind for kind in Info.__subclasses__()}
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """Who registers what.
+    """A plugin and what it registers.
 
     Attributes:
-        name: of the entry point, which ``TEMPPLUG_DISABLE_PLUGINS`` takes; or what it was registered as by hand.
-        distribution: that it comes from and its version, empty where it was registered by hand.
-        declared: the names that it offers, by kind; none where it is disabled or broken.
-        logs: whether it gets the records of training steps.
+        name: of the entry point, which ``TEMPPLUG_DISABLE_PLUGINS`` takes, or the one given at registration by hand.
+        distribution: its name and version, empty where the plugin was registered by hand.
+        declared: the declared names by kind; none where the plugin is disabled or broken.
+        logs: whether it receives the records of training steps.
         disabled: whether the environment leaves it out.
         loaded: whether it could be loaded.
     """
@@ -73,12 +57,12 @@ class Registry:
     """Names to declarations to objects, from the built-ins and from every installed plugin."""
 
     def __init__(self) -> None:
-        self._plugins = pluggy.PluginManager(hookspecs.PROJECT)
-        self._plugins.add_hookspecs(hookspecs)
+        self._plugins = pluggy.PluginManager(PROJECT)
+        self._plugins.add_hookspecs(declarations)
         self._entry_points_loaded = False
         self._entry_points: dict[str, EntryPoint] = {}
         self._disabled: set[str] = set()
-        self._declared: dict[type[Info], dict[str, list[tuple[str, Any]]]] = {kind: {} for kind in HOOKS}
+        self._declared: dict[type[Info], dict[str, list[tuple[str, Any]]]] = {kind: {} for kind in KINDS.values()}
         self._asked: set[tuple[str, str]] = set()
         self._faults: list[str] = []
         self._warned = 0
@@ -105,10 +89,7 @@ class Registry:
             found = self._collect(kind)
         self._warn()
         if name not in found:
-            known = ", ".join(sorted(found)) or "none"
-            raise UnknownNameError(
-                "\n".join([f"unknown {kind.word} {quoted(name)}.{nearest(name, found)} Known: {known}.", *self._faults])
-            )
+            raise unknown(kind.word, name, sorted(found), faults=self._faults)
         offers = found[name]
         if len(offers) > 1:
             plugins = " and ".join(f"'{plugin}'" for plugin, _ in offers)
@@ -139,11 +120,7 @@ class Registry:
 
     @contextmanager
     def explaining(self, info: Info) -> Iterator[None]:
-        """Tells in the block what to install where a declaration's framework is missing.
-
-        Raises:
-            MissingDependencyError: a framework that it requires is not installed, or not in a version that fits.
-        """
+        """Raises `MissingDependencyError`, with the pip command, for an `ImportError` of the block of a missing framework."""
         try:
             yield
         except TempplugError:
@@ -155,11 +132,7 @@ class Registry:
             raise MissingDependencyError(_missing(info, package, error)) from error
 
     def check_installed(self, info: Info) -> None:
-        """Makes sure that a declaration's frameworks are there, without importing anything.
-
-        Raises:
-            MissingDependencyError: one is not installed; the message has the pip command.
-        """
+        """Raises `MissingDependencyError`, with the pip command, where a declaration's framework is absent; imports nothing."""
         package = next((each for each in info.requires if not _installed(each)), "")
         if package:
             raise MissingDependencyError(_missing(info, package))
@@ -180,11 +153,7 @@ class Registry:
         self._warn()
 
     def register(self, plugin: object, name: str) -> None:
-        """Adds a plugin object or module by hand, for programs that do not install one.
-
-        Raises:
-            ConfigError: the name is taken, the plugin implements no hook, or one with a wrong name or signature.
-        """
+        """Adds a plugin object or module by hand; `ConfigError` for a name that is taken, or hooks that do not fit."""
         try:
             self._register(plugin, name)
         except Exception as error:
@@ -199,7 +168,7 @@ class Registry:
     def plugins(self) -> list[Plugin]:
         """Returns all plugins: what is built in, entry points (the disabled and broken ones too), then those added by hand."""
         self._load_entry_points()
-        found = {kind: self._collect(kind) for kind in HOOKS}
+        found = {kind: self._collect(kind) for kind in KINDS.values()}
         self._warn()
         loggers = {each.plugin_name for each in self._plugins.hook.tempplug_log.get_hookimpls()}
         registered = [name for name, plugin in self._plugins.list_name_plugin() if plugin is not None]
@@ -221,7 +190,7 @@ class Registry:
 
     def _distribution(self, name: str) -> str:
         if name in BUILT_IN:
-            return f"{hookspecs.PROJECT} {__version__}"
+            return f"{PROJECT} {__version__}"
         dist = self._entry_points[name].dist if name in self._entry_points else None
         return f"{dist.name} {dist.version}" if dist else ""
 
@@ -230,8 +199,8 @@ class Registry:
         return list(self._faults)
 
     def _collect(self, kind: type[InfoType]) -> dict[str, list[tuple[str, InfoType]]]:
-        """Returns the declarations by name, after asking the plugins that were not asked before."""
-        hook, found = HOOKS[kind], self._declared[kind]
+        """Returns the declarations by name, after calling the hooks that were not called before."""
+        hook, found = f"tempplug_register_{kind.plural}", self._declared[kind]
         for implementation in getattr(self._plugins.hook, hook).get_hookimpls():
             plugin = implementation.plugin_name
             if (plugin, hook) in self._asked:
@@ -263,7 +232,7 @@ class Registry:
             return
         self._entry_points_loaded = True
         disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",")}
-        for entry_point in entry_points(group=hookspecs.PROJECT):
+        for entry_point in entry_points(group=PROJECT):
             name = self._name(entry_point)
             self._entry_points[name] = entry_point
             if name in disabled:
@@ -302,7 +271,7 @@ class Registry:
 
 
 def _absent(info: Info, error: ImportError) -> str:
-    """Returns the package that an import failed for, empty where the declaration cannot say what installs it."""
+    """Returns the package that an import failed for, empty where the declaration does not name what installs it."""
     cause: BaseException | None = error
     while cause is not None:
         package = (cause.name or "").partition(".")[0] if isinstance(cause, ImportError) else ""
@@ -340,3 +309,13 @@ def registry() -> Registry:
     if _registry is None:
         _registry = Registry()
     return _registry
+
+
+def make_listing(package: str, kind: type[Info]) -> None:
+    """Makes a package callable: ``tempplug.strategies`` is both a package and the function that lists strategies."""
+
+    class Listing(types.ModuleType):
+        def __call__(self) -> list[Any]:
+            return registry().all(kind)
+
+    sys.modules[package].__class__ = Listing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
@@ -17,28 +18,25 @@ from tempplug.types import Batch
 SMALL_FLOOR = 1e-3
 
 
+@dataclass(eq=False, repr=False)
 class AMCL(Strategy):
     """Divides s_ij by τ_ij = ι/(1 + exp⟨φ(z_i), φ(z_j)⟩) + η, and subtracts β·Ω(τ_ij), Ω(τ) = (D/2)·ln τ + 1/τ.
 
     φ is one linear layer, learned with the encoder and shared by all heads: give `tempplug.ContrastiveLoss` one list of
-    embeddings a view, one a head. With the regulariser inside the logit, the paper's soft forms are objectives that exist:
+    embeddings a view, one a head. With the regulariser inside the logit, the paper's soft forms are existing objectives:
     ``dcl`` is its NT-Xent form (the positive is no candidate), ``infonce`` that of CAN and LGP. Its top-κ form is ``amcl-top``.
 
-    A negative with s < β has its stationary temperature at a maximum of the loss: what keeps the temperatures from running
-    away are ι and η, not Ω alone, so a floor below 1e-3 warns.
+    A negative with s < β has its stationary temperature at a maximum of the loss: ι and η, and not Ω alone, bound the
+    temperatures, so a floor below 1e-3 warns.
 
     Args:
-        dimension: D of the embeddings, at least 1 and at most 65,536.
+        dimension: D of the embeddings, at least 1 and at most 65,536; others raise `ShapeError` at a call.
         span: ι, from 1e-9 to 1e9; temperatures lie in (η, η + ι).
         floor: η, from 1e-9 to 1e9.
         beta: β, weight of the regulariser, from 0 to 1e6; 1 is the maximum-likelihood value.
 
-    Raises:
-        ConfigError: an option is out of range.
-        ShapeError: at a call, embeddings of another dimension.
-
-    Source: "Adaptive Multi-head Contrastive Learning", eqs. 5-7 and section 3. The paper gives ranges of search for ι, η and
-    β only; whether φ sees embeddings or unit embeddings is not said there: here it sees unit rows, as its derivation assumes.
+    Source: "Adaptive Multi-head Contrastive Learning", eqs. 5-7 and section 3. The paper gives only ranges of search for ι, η
+    and β. It does not say whether φ takes embeddings or unit embeddings: here it takes unit rows, as its derivation assumes.
     The constant of its eq. 5 is misprinted and drops out.
 
     >>> AMCL(dimension=8).spec()
@@ -50,19 +48,13 @@ class AMCL(Strategy):
     source: ClassVar[str] = "Wang et al. 2024, Adaptive Multi-head Contrastive Learning, eqs. 5-7"
     remedy: ClassVar[str] = "choose a smaller beta, another floor or span, or a projection head that ends in a normalisation"
 
-    dimension: int
-    span: float
-    floor: float
-    beta: float
+    dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")]
+    span: Annotated[float, Temperature(search=(0.1, 5), help="ι, temperatures lie between η and η + ι")] = 2.0
+    floor: Annotated[float, Temperature(search=(0.01, 1), help="η, below every temperature")] = 0.05
+    beta: Annotated[float, Number(at_least=0, at_most=1e6, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0
 
-    def __init__(
-        self,
-        dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
-        span: Annotated[float, Temperature(search=(0.1, 5), help="ι, temperatures lie between η and η + ι")] = 2.0,
-        floor: Annotated[float, Temperature(search=(0.01, 1), help="η, below every temperature")] = 0.05,
-        beta: Annotated[float, Number(at_least=0, at_most=1e6, search=(0.1, 10), help="β, weight of the regulariser")] = 1.0,
-    ) -> None:
-        super().__init__(dimension=dimension, span=span, floor=floor, beta=beta)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.floor < SMALL_FLOOR:
             warnings.warn(
                 f"{self.where('floor', self.floor)} is below {SMALL_FLOOR:g}: temperatures of dissimilar negatives can run "
@@ -73,24 +65,17 @@ class AMCL(Strategy):
         self.phi = nn.Linear(self.dimension, self.dimension)
 
     def temperature_of(self, first: Tensor, second: Tensor) -> Tensor:
-        """Returns τ of paired rows, [P], in at least float32; gradient flows to φ and to the rows.
+        """Returns τ of paired raw rows [P, D], [P] in at least float32; gradient flows to φ and to the rows.
 
-        For losses that are no `tempplug.ContrastiveLoss` (SimSiam, Barlow Twins), as the two methods below.
-
-        Args:
-            first: [P, D] raw rows.
-            second: [P, D] raw rows, each the partner of one of ``first``.
+        This and the two methods below are for losses that are no `tempplug.ContrastiveLoss` (SimSiam, Barlow Twins).
         """
         left, right = (self._project(unit_rows(rows)[0]) for rows in (first, second))
         return PairTemperatureMap.temperature_at((left * right).sum(-1), self.span, self.floor)
 
     def temperature_between(self, first: Tensor, second: Tensor, share: float = 1.0) -> Tensor:
-        """Returns τ of every pair of rows, [N, M], in at least float32; gradient flows to φ and to the rows.
+        """Returns τ of every pair of raw rows [N, D] and [M, D], [N, M] in at least float32, with gradient.
 
-        Args:
-            first: [N, D] raw rows.
-            second: [M, D] raw rows.
-            share: factor of φ's gradient alone: the step that φ makes where a loss is a sum and not a mean.
+        ``share`` is a factor of φ's gradient alone: the step of φ where a loss is a sum and not a mean.
         """
         left, right = (self._project(unit_rows(rows)[0], share) for rows in (first, second))
         return PairTemperatureMap.temperature_at(left @ right.T, self.span, self.floor)
@@ -104,7 +89,7 @@ class AMCL(Strategy):
         return {"floor": self.floor, "floor + span": self.floor + self.span}
 
     def prepare(self, batch: Batch) -> LogitMap:
-        """Returns the map that knows φ of all anchors and candidates."""
+        """Returns the map with φ of all anchors and candidates."""
         if batch.anchors is None or batch.candidates is None:
             raise self.missing("the embeddings of anchors and candidates", "view_a")
         anchors = self._project(batch.anchors)

@@ -8,50 +8,33 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TensorError
-from tempplug.options import Configured
+from tempplug.part import Part
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import Batch, RowStatistics
 
 
-class Strategy(Configured, nn.Module):
+class Strategy(Part):
     """Chooses the map from similarity to logit for each batch.
 
-    A subclass sets ``name``, ``formula`` and ``source``, annotates the options of its ``__init__`` (`tempplug.options`)
-    and implements `prepare`. Everything learned or counted belongs in parameters or buffers, so that it is saved.
-
-    A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit; the record shows it.
+    A subclass declares its options as a `tempplug.part.Part` does, and implements `prepare`. It may take ``labels``, ``index``
+    and ``uncertainty``. A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit.
 
     Attributes:
-        takes: which of the arguments ``labels``, ``index`` and ``uncertainty`` of the loss `prepare` or `observe` reads; a call
-            that gives one which neither strategy nor layout reads is refused.
-        cosines_only: whether it needs the rows, or cosines in [-1, 1]: then `tempplug.ContrastiveLoss.from_scores` refuses it.
-            False says that logits rise with whatever number stands for a similarity.
+        cosines_only: whether it needs the rows, or cosines in [-1, 1]; `tempplug.ContrastiveLoss.from_scores` then refuses it.
+            False means that logits rise with any number in place of a similarity.
         needs_negative_similarity: whether `observe` reads ``negative_similarity`` of the statistics, which costs more.
         remedy: what to do where nearly all temperatures lie on one of the `bounds`, as the end of a warning.
-        warned_of_bounds: whether that warning was given; once is enough.
-        learning_rate: at which an optimizer is to move what this strategy learns; None: that of the model. Whoever makes the
-            optimizer asks for it; the flag ``--temperature-learning-rate`` sets it.
+        warned_of_bounds: whether that warning was given.
     """
 
     kind: ClassVar[str] = "strategy"
-    formula: ClassVar[str] = ""
-    source: ClassVar[str] = ""
-    takes: ClassVar[frozenset[str]] = frozenset()
     cosines_only: bool = True
     needs_negative_similarity: ClassVar[bool] = False
     remedy: ClassVar[str] = "choose other bounds"
     warned_of_bounds: bool = False
-    learning_rate: float | None = None
-
-    def __init__(self, **options: object) -> None:
-        super().__init__()
-        self.configure(**options)
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the logit map of this batch; called once per batch and direction, does O(N) work.
-
-        Args:
-            batch: what the call offers; see `tempplug.types.Batch`.
 
         Raises:
             ConfigError: the batch lacks an input that this strategy needs; the message names both.
@@ -59,27 +42,12 @@ class Strategy(Configured, nn.Module):
         raise NotImplementedError(f"{type(self).__name__} must implement prepare(batch) -> LogitMap.")
 
     def observe(self, batch: Batch, statistics: RowStatistics) -> None:
-        """Sees the statistics of the batch, in training mode only, after the engine and before the objective."""
+        """Receives the statistics of the batch, in training mode only, after the engine and before the objective."""
 
     @property
     def observes(self) -> bool:
         """Whether `observe` does anything."""
         return type(self).observe is not Strategy.observe or "observe" in self.__dict__
-
-    def set_progress(self, epoch: float, step: int | None = None) -> None:
-        """Tells how far training is; strategies that do not depend on it ignore it.
-
-        Args:
-            epoch: epochs done, fractions allowed, at least 0.
-            step: optimizer steps done, at least 0.
-        """
-
-    def set_length(self, epochs: float) -> None:
-        """Tells how long the training will be; strategies whose options do not depend on it ignore it.
-
-        Args:
-            epochs: of the whole training, fractions allowed, at least 0.
-        """
 
     def bounds(self) -> dict[str, float]:
         """Returns the temperatures that this strategy never passes, by the options that set them; none unless overridden.
@@ -88,9 +56,10 @@ class Strategy(Configured, nn.Module):
         """
         return {}
 
-    def no_weight_decay(self) -> set[str]:
-        """Returns the names of the parameters that weight decay must spare; all of them unless overridden."""
-        return {name for name, _ in self.named_parameters()}
+    def check_range(self, temperature_min: float, temperature_max: float) -> None:
+        """Raises `ConfigError` where the two options are in the wrong order."""
+        if temperature_max < temperature_min:
+            raise ConfigError(f"{self.where('temperature_max', temperature_max)} must be at least {temperature_min=:g}.")
 
     def missing(self, field: str, argument: str) -> ConfigError:
         """Returns the error for an input that the call did not give."""
@@ -104,17 +73,7 @@ class Strategy(Configured, nn.Module):
         )
 
     def layer_for(self, rows: Tensor, layer: nn.Linear, name: str) -> tuple[Tensor, Tensor]:
-        """Returns weight and bias of a layer of embeddings, in the type of these.
-
-        Args:
-            rows: [N, D].
-            layer: of the option ``dimension``.
-            name: of the layer, for the message.
-
-        Raises:
-            ShapeError: D is not ``dimension``.
-            TensorError: the layer is on another device.
-        """
+        """Returns weight and bias of a layer for embeddings [N, D], in their type; raises for another D or device."""
         if rows.shape[-1] != layer.in_features:
             raise ShapeError(
                 f"{self.where('dimension', layer.in_features)} must be {rows.shape[-1]}, the dimension of the embeddings."
@@ -122,7 +81,3 @@ class Strategy(Configured, nn.Module):
         if rows.device != layer.weight.device:
             raise self.elsewhere(name, layer.weight, rows.device)
         return layer.weight.to(rows.dtype), layer.bias.to(rows.dtype)
-
-    def extra_repr(self) -> str:
-        """Shows the spec string in ``print(loss)``."""
-        return self.spec()

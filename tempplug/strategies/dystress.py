@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, get_args
 
 import torch
 
@@ -17,6 +18,7 @@ from tempplug.types import Batch
 _SHIFTED, _EXPONENTIAL = ("profile", "shifted"), ("profile", "exponential")
 
 
+@dataclass(eq=False, repr=False)
 class DySTreSS(Strategy):
     """Divides each similarity by τ(s), positives included.
 
@@ -43,62 +45,32 @@ class DySTreSS(Strategy):
     formula: ClassVar[str] = "l = s / τ(s), cosine: τ(s) = τmin + (τmax - τmin)·(1 + cos(π(1 + s)))/2"
     source: ClassVar[str] = "Manna et al., DySTreSS: Dynamically Scaled Temperature in Self-Supervised Contrastive Learning"
 
-    temperature_min: float
-    temperature_max: float
-    profile: Profile
-    shift: float
-    width: float | None
-    rate: float
-    detach: bool
+    temperature_min: Annotated[float, Temperature(search=(0.01, 0.15), help="lowest τ")] = 0.1
+    temperature_max: Annotated[float, Temperature(search=(0.15, 1), help="highest τ, at least temperature_min")] = 0.2
+    profile: Annotated[Profile, Choice(get_args(Profile), help="shape of τ(s)")] = "cosine"
+    shift: Annotated[
+        float,
+        Number(
+            at_least=-1, at_most=1, search=(-1, 1), only_with=_SHIFTED, help="profile shifted: the plateau begins at -shift"
+        ),
+    ] = 0.0
+    width: Annotated[
+        float | None,
+        Number(
+            at_least=1e-3, optional=True, only_with=_SHIFTED, help="profile shifted: half a period; by default (1+|shift|)/2"
+        ),
+    ] = None
+    rate: Annotated[
+        float,
+        Number(
+            at_least=1e-3, at_most=1e6, search=(1, 10), only_with=_EXPONENTIAL, help="profile exponential: how fast τ saturates"
+        ),
+    ] = 3.5
+    detach: Annotated[bool, Flag(help="treat τ as a constant in the gradient")] = True
 
-    def __init__(
-        self,
-        temperature_min: Annotated[float, Temperature(search=(0.01, 0.15), help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Temperature(search=(0.15, 1), help="highest τ, at least temperature_min")] = 0.2,
-        profile: Annotated[
-            str, Choice(("cosine", "linear", "exponential", "monotonic", "shifted"), help="shape of τ(s)")
-        ] = "cosine",
-        shift: Annotated[
-            float,
-            Number(
-                at_least=-1, at_most=1, search=(-1, 1), only_with=_SHIFTED, help="profile shifted: the plateau begins at -shift"
-            ),
-        ] = 0.0,
-        width: Annotated[
-            float | None,
-            Number(
-                at_least=1e-3,
-                optional=True,
-                only_with=_SHIFTED,
-                help="profile shifted: half a period; by default (1+|shift|)/2",
-            ),
-        ] = None,
-        rate: Annotated[
-            float,
-            Number(
-                at_least=1e-3,
-                at_most=1e6,
-                search=(1, 10),
-                only_with=_EXPONENTIAL,
-                help="profile exponential: how fast τ saturates",
-            ),
-        ] = 3.5,
-        detach: Annotated[bool, Flag(help="treat τ as a constant in the gradient")] = True,
-    ) -> None:
-        super().__init__(
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            profile=profile,
-            shift=shift,
-            width=width,
-            rate=rate,
-            detach=detach,
-        )
-        if self.temperature_max < self.temperature_min:
-            raise ConfigError(
-                f"{self.where('temperature_max', self.temperature_max)} must be at least "
-                f"temperature_min={self.temperature_min:g}."
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_range(self.temperature_min, self.temperature_max)
         for option in options_of(DySTreSS):
             value = getattr(self, option.name)
             if isinstance(option.kind, Number) and option.kind.only_with and value != option.default:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 from tempplug.options import Temperature
@@ -10,14 +11,12 @@ from tempplug.strategies.maps import LogitMap, constant_scale
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class Fixed(Strategy):
     """Divides every similarity by the same temperature.
 
     Args:
         temperature: τ, from 1e-9 to 1e9.
-
-    Raises:
-        ConfigError: the temperature is out of range.
 
     Source: SimCLR (Chen et al. 2020), section 2.1.
 
@@ -30,10 +29,7 @@ class Fixed(Strategy):
     source: ClassVar[str] = "Chen et al. 2020, A Simple Framework for Contrastive Learning of Visual Representations"
     cosines_only = False
 
-    temperature: float
-
-    def __init__(self, temperature: Annotated[float, Temperature(help="τ, the divisor")] = 0.1) -> None:
-        super().__init__(temperature=temperature)
+    temperature: Annotated[float, Temperature(help="τ, the divisor")] = 0.1
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ for every pair."""

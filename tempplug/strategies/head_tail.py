@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,6 +17,7 @@ from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class HeadTail(Strategy):
     """Divides row i by temperature_head or temperature_tail, by the class of anchor i.
 
@@ -43,32 +45,21 @@ class HeadTail(Strategy):
     cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"labels"})
 
-    class_counts: tuple[int, ...]
-    temperature_head: float
-    temperature_tail: float
-    head_classes: int | tuple[int, ...] | None
-    scales: Tensor
+    class_counts: Annotated[
+        Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each class")
+    ]
+    temperature_head: Annotated[float, Temperature(help="τ of anchors of frequent classes")] = 1.0
+    temperature_tail: Annotated[float, Temperature(help="τ of anchors of rare classes")] = 0.1
+    head_classes: Annotated[
+        int | Sequence[int] | None,
+        Numbers(Number(at_least=0, integer=True), or_number=True, optional=True, help="how many, or which"),
+    ] = None
+    scales: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        class_counts: Annotated[
-            Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each class")
-        ],
-        temperature_head: Annotated[float, Temperature(help="τ of anchors of frequent classes")] = 1.0,
-        temperature_tail: Annotated[float, Temperature(help="τ of anchors of rare classes")] = 0.1,
-        head_classes: Annotated[
-            int | Sequence[int] | None,
-            Numbers(Number(at_least=0, integer=True), or_number=True, optional=True, help="how many, or which"),
-        ] = None,
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            temperature_head=temperature_head,
-            temperature_tail=temperature_tail,
-            head_classes=head_classes,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         classes = len(self.class_counts)
-        if isinstance(self.head_classes, tuple):
+        if isinstance(self.head_classes, Sequence):
             self.head = tuple(sorted(set(self.head_classes)))
         else:
             count = -(-classes // 2) if self.head_classes is None else self.head_classes
@@ -88,17 +79,7 @@ class HeadTail(Strategy):
 
 
 def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
-    """Returns the value of each anchor's class, [N].
-
-    Args:
-        strategy: that has ``class_counts``, for messages.
-        batch: that holds ``labels``.
-        values: [C] of each class.
-
-    Raises:
-        ConfigError: labels are missing, or outside of ``class_counts``.
-        TensorError: the values are on another device.
-    """
+    """Returns the value of each anchor's class, [N], from those of all classes [C]; raises where labels do not fit."""
     labels = batch.labels
     if labels is None:
         raise strategy.missing("the class of each anchor", "labels")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -17,15 +18,16 @@ from tempplug.types import Batch, RowStatistics
 GRADIENT_LIMIT = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class Individual(Strategy):
     """Divides row i by the temperature of example i, which follows how hard the negatives of this example are.
 
     After each training step, with g_i the mean of exp(s/τ_i) over the negatives of example i (of all its anchors of the batch):
-    s_i ← (1-γ)·s_i + γ·g_i (g_i in the first batch with the example), gradient ln s_i + ρ - mean(exp(s/τ_i)·s/τ_i)/s_i cut to
-    ±3, u_i ← (1-m)·u_i + m·gradient, τ_i ← τ_i - lr·u_i within its bounds. All of it is kept as logarithms, so that no
+    s_i ← (1-γ)·s_i + γ·g_i (g_i in the first batch with the example), gradient ln s_i + ρ - mean(exp(s/τ_i)·s/τ_i)/s_i clipped
+    to ±3, u_i ← (1-m)·u_i + m·gradient, τ_i ← τ_i - lr·u_i within its bounds. All of it is kept as logarithms, so that no
     temperature overflows, in buffers of the length of the data set.
 
-    The strategy supplies temperatures only; the objective weighs the rows. iSogCLR as released for one encoder is this with
+    The strategy supplies only temperatures; the objective weighs the rows. iSogCLR as released for one encoder is this with
     ``sogclr:relative=false,per_view=false`` of the same γ; for images and texts it is this with ``per_view=true,relative=true``
     beside ``sogclr``.
 
@@ -39,12 +41,12 @@ class Individual(Strategy):
         momentum: m, weight of the newest gradient, in (0, 1].
         learning_rate: lr of the temperatures, greater than 0.
         per_view: whether the anchors of view_b, such as texts, have temperatures of their own, at ``size`` and behind.
-        relative: whether s - s⁺ stands in the place of s in all averages, as in the paper.
+        relative: whether s - s⁺ replaces s in all averages, as in the paper.
 
     Raises:
         ConfigError: an option is out of range; at a call, ``index`` is missing or outside the data set.
 
-    Source: Qiu et al. 2023, algorithm 1; the cut of the gradient and the bounds are those of the released code.
+    Source: Qiu et al. 2023, algorithm 1; the clipping of the gradient and the bounds are those of the released code.
 
     >>> Individual(size=3).temperatures
     tensor([0.1000, 0.1000, 0.1000])
@@ -58,45 +60,22 @@ class Individual(Strategy):
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho"
     needs_negative_similarity: ClassVar[bool] = True
 
-    size: int
-    temperature_init: float
-    temperature_min: float
-    temperature_max: float
-    rho: float
-    gamma: float
-    momentum: float
-    learning_rate: float
-    per_view: bool
-    relative: bool
-    temperatures: Tensor
-    log_means: Tensor
-    velocities: Tensor
+    size: Size
+    temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.1
+    temperature_min: Annotated[float, Temperature(search=(0.01, 0.1), help="lower bound of τ")] = 0.05
+    temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="upper bound of τ")] = 1.0
+    rho: Annotated[float, Number(at_least=0, search=(0.05, 1), help="ρ, higher gives higher temperatures")] = 0.3
+    gamma: Annotated[float, Number(above=0, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.8
+    momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9
+    learning_rate: Annotated[float, Number(above=0, search=(1e-3, 0.1), help="of the temperatures")] = 0.01
+    per_view: PerView = False
+    relative: Relative = False
+    temperatures: Tensor = field(init=False)
+    log_means: Tensor = field(init=False)
+    velocities: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        size: Size,
-        temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.1,
-        temperature_min: Annotated[float, Temperature(search=(0.01, 0.1), help="lower bound of τ")] = 0.05,
-        temperature_max: Annotated[float, Temperature(search=(0.1, 2), help="upper bound of τ")] = 1.0,
-        rho: Annotated[float, Number(at_least=0, search=(0.05, 1), help="ρ, higher gives higher temperatures")] = 0.3,
-        gamma: Annotated[float, Number(above=0, at_most=1, search=(0.1, 1), help="γ, weight of the newest batch")] = 0.8,
-        momentum: Annotated[float, Number(above=0, at_most=1, help="weight of the newest gradient")] = 0.9,
-        learning_rate: Annotated[float, Number(above=0, search=(1e-3, 0.1), help="of the temperatures")] = 0.01,
-        per_view: PerView = False,
-        relative: Relative = False,
-    ) -> None:
-        super().__init__(
-            size=size,
-            temperature_init=temperature_init,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            rho=rho,
-            gamma=gamma,
-            momentum=momentum,
-            learning_rate=learning_rate,
-            per_view=per_view,
-            relative=relative,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.temperature_min <= self.temperature_init <= self.temperature_max:
             raise ConfigError(
                 f"{self.where('temperature_init', self.temperature_init)} must lie between temperature_min="

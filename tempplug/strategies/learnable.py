@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,28 +17,26 @@ from tempplug.transforms import transformed
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class Learnable(Strategy):
     """Multiplies every similarity by exp(t), with t a parameter.
 
-    The parameter ``log_scale`` [1] (FSDP shards no scalars) must reach the optimizer, without weight decay. Where an optimizer
-    step took it above ln(max_scale), the next `prepare` sets it back; under FSDP it stays there, but counts as ln(max_scale),
+    The parameter ``log_scale`` [1] (FSDP shards no scalars) must reach the optimizer, without weight decay. If an optimizer
+    step moved it above ln(max_scale), the next `prepare` sets it back; under FSDP it stays there, but counts as ln(max_scale),
     and moves down only.
 
     Args:
-        initial_temperature: τ at the start, from 1e-9 to 1e9; t₀ = ln(1/τ).
+        initial_temperature: τ at the start, from 1e-9 to 1e9, at least 1/max_scale; t₀ = ln(1/τ).
         max_scale: upper bound of exp(t) = 1/τ, from 1e-9 to 1e9; None: no bound, as in SigLIP.
-        learning_rate: of t, greater than 0, for the code that makes the optimizer, such as our commands; None: that of the
-            model. t is a logarithm, so that a step of Adam changes τ by at most about this share, whatever the model needs.
+        learning_rate: of t, greater than 0; None: that of the model. t is a logarithm, so that a step of Adam changes τ by at
+            most about this share, whatever the model's rate.
 
-    The learning rate of 0.01 lets τ find its place in a few hundred steps of Adam and no faster. Measured: a small BERT on NLI
-    pairs (321 steps, linear decay, from 0.05, one seed) ends at 0.044, 0.038 and 0.033 with 0.003, 0.01 and 0.03, at 74.8 to
-    74.9 on STS-B dev each time; a StaticEmbedding, whose own 0.2 drives τ from 0.07 to 0.027, gains 1.7 points of STS-B
-    test with 0.01 (0.045, five seeds); GRACE on CiteSeer (300 steps at a constant rate, from 0.5, one seed) ends at 0.14 with
-    0.003 and at 0.03 with 0.01, its encoder's rate, with F1 of 68 and 64: what the loss asks for need not be what a task does.
-    CLIP has its model's rate, 5e-4, for 390,000 steps.
-
-    Raises:
-        ConfigError: an option is out of range, or the initial temperature lies below 1/max_scale.
+    With the learning rate of 0.01, τ adapts in a few hundred steps of Adam and no faster. Measured: a small BERT on NLI pairs
+    (321 steps, linear decay, from 0.05, one seed) ends at 0.044, 0.038 and 0.033 with 0.003, 0.01 and 0.03, at 74.8 to 74.9 on
+    STS-B dev each time; a StaticEmbedding, whose own 0.2 drives τ from 0.07 to 0.027, gains 1.7 points of STS-B test with 0.01
+    (0.045, five seeds); GRACE on CiteSeer (300 steps at a constant rate, from 0.5, one seed) ends at 0.14 with 0.003 and at
+    0.03 with 0.01, its encoder's rate, with F1 of 68 and 64: the temperature of the lowest loss need not be the best for a
+    task. CLIP has its model's rate, 5e-4, for 390,000 steps.
 
     Source: CLIP (Radford et al. 2021), section 2.5.
 
@@ -51,22 +50,15 @@ class Learnable(Strategy):
     cosines_only = False
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
-    initial_temperature: float
-    max_scale: float | None
-    learning_rate: float | None
+    initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07
+    max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="highest 1/τ; none: no bound")] = 100.0
+    learning_rate: Annotated[
+        float | None,
+        Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
+    ] = 0.01
 
-    def __init__(
-        self,
-        initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07,
-        max_scale: Annotated[
-            float | None, Temperature(optional=True, search=None, help="upper bound of 1/τ; none: no bound")
-        ] = 100.0,
-        learning_rate: Annotated[
-            float | None,
-            Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
-        ] = 0.01,
-    ) -> None:
-        super().__init__(initial_temperature=initial_temperature, max_scale=max_scale, learning_rate=learning_rate)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.max_scale is not None and 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
             raise ConfigError(
                 f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "

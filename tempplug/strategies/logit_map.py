@@ -25,7 +25,7 @@ class LogitMap(ABC):
         products: the rows of anchors and of candidates whose product the map reads beside the similarity; mostly none. With
             products, `tensors` may return nothing but these rows.
         linear: the logit is ``scale`` times the similarity, ``scale`` [] or [N] being all that `tensors` may return: engines
-            find its gradient without a look at the pairs.
+            find its gradient without the pairs.
     """
 
     uniform: bool = True
@@ -71,8 +71,8 @@ class LogitMap(ABC):
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns every tensor that `logit` reads and that carries gradient: a learned number, or rows of `products`.
 
-        The tiled engine gives these tensors their gradient, by autograd through `logit`. One that is missing here gets a wrong
-        gradient there, which `tempplug.testing.check_strategy` reports.
+        The tiled engine finds their gradients by autograd through `logit`. A tensor that is missing here gets a wrong gradient
+        there, which `tempplug.testing.check_strategy` reports.
         """
         return ()
 
@@ -83,8 +83,7 @@ class LogitMap(ABC):
     def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
         """Returns base-2 logits, and slopes in nats: along the similarity (none if linear), and along each product.
 
-        Args:
-            similarity: [R, C], of at least float32, may be overwritten, as what this method returns.
+        The similarities [R, C], at least float32, may be overwritten, as what this method returns.
         """
         return self.logit(similarity) * LOG2E, self.slope(similarity)
 

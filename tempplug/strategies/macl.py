@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -16,23 +17,21 @@ from tempplug.transforms import recomputing, transformed, valueless
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class MACL(Strategy):
     """Divides by τ = τ₀·(1 + α·(A - A₀)), A the mean similarity of the batch's positives, detached.
 
-    τ is not positive where A ≤ A₀ - 1/α (with the paper's SimCSE setting: A ≤ 0.3), which would turn the loss around.
-    It is therefore floored at ``floor_ratio``·τ₀; the buffer ``floor_hits`` counts those batches and the first one warns.
-    The reweighting of the paper is the objective ``reweighted``. A is a mean of cosines: A₀, and the temperatures that α gives,
-    are chosen for its range [-1, 1], so that scores of another scale (`tempplug.ContrastiveLoss.from_scores`) are refused.
+    τ is not positive where A ≤ A₀ - 1/α (with the paper's SimCSE setting: A ≤ 0.3), which would invert the loss. It is
+    therefore floored at ``floor_ratio``·τ₀; the buffer ``floor_hits`` counts those batches and the first one warns. The
+    reweighting of the paper is the objective ``reweighted``. A is a mean of cosines, and A₀ and α are chosen for its range [-1,
+    1]: scores of another scale (`tempplug.ContrastiveLoss.from_scores`) are refused.
 
     Args:
-        base_temperature: τ₀, from 1e-9 to 1e9, as the lowest and the highest temperature that follow.
+        base_temperature: τ₀; the lowest and the highest temperature that follow must lie between 1e-9 and 1e9.
         alpha: α, from 0 to 1e6. The paper's text says [0, 1], its own SimCSE setting is 2.
         threshold: A₀, in [-1, 1].
         floor_ratio: in (0, 1].
-        strict: raise where the floor would be hit, in place of flooring.
-
-    Raises:
-        ConfigError: an option is out of range; with ``strict``, a batch whose τ lies below the floor.
+        strict: raise `ConfigError` at a batch below the floor, in place of flooring.
 
     Source: Huang et al. 2023, eq. 7; settings in its section 6 and appendix B.
 
@@ -46,25 +45,17 @@ class MACL(Strategy):
     source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 7"
     remedy: ClassVar[str] = "choose a smaller alpha or threshold"
 
-    base_temperature: float
-    alpha: float
-    threshold: float
-    floor_ratio: float
-    strict: bool
-    floor_hits: Tensor
+    base_temperature: Annotated[float, Temperature(help="τ₀, in force where A = A₀")] = 0.1
+    alpha: Annotated[float, Number(at_least=0, at_most=1e6, search=(0, 2), help="α, how strongly τ follows A")] = 0.5
+    threshold: Annotated[float, Number(at_least=-1, at_most=1, search=(0, 0.9), help="A₀")] = 0.0
+    floor_ratio: Annotated[float, Number(above=0, at_most=1, help="τ never falls below this times τ₀")] = 0.1
+    strict: Annotated[bool, Flag(help="raise in place of flooring")] = False
+    floor_hits: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        base_temperature: Annotated[float, Temperature(help="τ₀, in force where A = A₀")] = 0.1,
-        alpha: Annotated[float, Number(at_least=0, at_most=1e6, search=(0, 2), help="α, how strongly τ follows A")] = 0.5,
-        threshold: Annotated[float, Number(at_least=-1, at_most=1, search=(0, 0.9), help="A₀")] = 0.0,
-        floor_ratio: Annotated[float, Number(above=0, at_most=1, help="τ never falls below this times τ₀")] = 0.1,
-        strict: Annotated[bool, Flag(help="raise in place of flooring")] = False,
-    ) -> None:
-        super().__init__(
-            base_temperature=base_temperature, alpha=alpha, threshold=threshold, floor_ratio=floor_ratio, strict=strict
-        )
-        ends = {"lowest": floor_ratio * base_temperature, "highest": base_temperature * (1 + alpha * (1 - threshold))}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        highest = self.base_temperature * (1 + self.alpha * (1 - self.threshold))
+        ends = {"lowest": self.floor_ratio * self.base_temperature, "highest": highest}
         for end, temperature in ends.items():
             Temperature().check(f"{end} temperature {temperature:g} of strategy 'macl'", temperature)
         self.register_buffer("floor_hits", torch.zeros((), dtype=torch.int64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -93,13 +94,7 @@ class ScaleMap(LogitMap):
 
 @shared
 def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> ScaleMap:
-    """Returns the map of one scale that no batch changes.
-
-    Args:
-        scale: 1/τ, greater than 0.
-        dtype: of the similarities.
-        device: of the similarities.
-    """
+    """Returns the map of one scale, 1/τ, that no batch changes."""
     return ScaleMap(torch.full((), scale, dtype=dtype, device=device), scale)
 
 
@@ -110,14 +105,14 @@ class _BoundScaleMap(ScaleMap):
         raise RuntimeError("this map is already bound to a tile.")
 
 
+@dataclass(eq=False, repr=False)
 class PairTemperatureMap(LogitMap):
     """l_ij = s_ij/τ_ij - β·((D/2)·ln τ_ij + 1/τ_ij), τ_ij = span/(1 + exp⟨φ_i, φ_j⟩) + floor: one temperature a pair.
 
     Args:
         anchors: [N, D] φ of each anchor.
         candidates: [M, D] φ of each candidate; the same tensor where the candidates are the anchors.
-        span: greater than 0.
-        floor: greater than 0.
+        span: greater than 0, as ``floor``.
         beta: weight of the regulariser, at least 0.
 
     Source: AMCL, eqs. 5-7.
@@ -128,14 +123,15 @@ class PairTemperatureMap(LogitMap):
 
     uniform = False
 
-    def __init__(self, anchors: Tensor, candidates: Tensor, span: float, floor: float, beta: float) -> None:
-        self.anchors = anchors
-        self.candidates = candidates
-        self.products = ((anchors, candidates),)
-        self.span = span
-        self.floor = floor
-        self.beta = beta
-        self.dimension = anchors.shape[-1]
+    anchors: Tensor
+    candidates: Tensor
+    span: float
+    floor: float
+    beta: float
+
+    def __post_init__(self) -> None:
+        self.products = ((self.anchors, self.candidates),)
+        self.dimension = self.anchors.shape[-1]
 
     @staticmethod
     def temperature_at(product: Tensor, span: float, floor: float) -> Tensor:
@@ -283,40 +279,35 @@ class LogOddsMap(LogitMap):
         return above.div_(below), clamped
 
 
+@dataclass(eq=False)
 class ProfileMap(LogitMap):
     """l = s/τ(s), with τ(s) one of DySTreSS's curves between ``temperature_min`` and ``temperature_max``.
 
     Args:
         profile: ``cosine``, ``linear``, ``exponential``, ``monotonic`` or ``shifted``.
-        temperature_min: smallest temperature, greater than 0.
-        temperature_max: largest temperature, at least ``temperature_min``.
+        temperature_min: greater than 0.
+        temperature_max: at least ``temperature_min``.
         shift: in [-1, 1]; of ``shifted``: minus the similarity where the flat part of the curve begins.
         width: greater than 0; of ``shifted``: half a period of the cosine.
         rate: greater than 0; of ``exponential``: how fast it saturates.
         detach: whether τ is a constant for the gradient (Algorithm 3), so that the slope is 1/τ.
 
     Source: DySTreSS, Algorithms 1-3 and Table 13. The curves of ``linear``, ``exponential`` and ``monotonic`` are not
-    printed there; ours are the ones that its criteria force or that its released script comes closest to.
+    printed there; ours are those that its criteria determine or that are closest to its released script.
     """
 
-    def __init__(
-        self,
-        profile: Profile,
-        temperature_min: float,
-        temperature_max: float,
-        *,
-        shift: float = 0.0,
-        width: float = 0.5,
-        rate: float = 3.5,
-        detach: bool = True,
-    ) -> None:
-        self.profile = profile
-        self.temperature_min = temperature_min
-        self.range = temperature_max - temperature_min
-        self.shift = shift
-        self.width = width
-        self.rate = rate
-        self.detach = detach
+    profile: Profile
+    temperature_min: float
+    temperature_max: float
+    shift: float = field(default=0.0, kw_only=True)
+    width: float = field(default=0.5, kw_only=True)
+    rate: float = field(default=3.5, kw_only=True)
+    detach: bool = field(default=True, kw_only=True)
+
+    @property
+    def range(self) -> float:
+        """Largest minus smallest temperature."""
+        return self.temperature_max - self.temperature_min
 
     def temperature(self, similarity: Tensor) -> Tensor:
         """Returns τ(s)."""

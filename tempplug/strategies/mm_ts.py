@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 import torch
@@ -13,10 +14,11 @@ from tempplug.errors import ConfigError
 from tempplug.options import Number, Numbers, Temperature
 from tempplug.strategies.head_tail import of_class
 from tempplug.strategies.maps import LogitMap, ScaleMap
-from tempplug.strategies.periodic import LONGEST, Period, Periodic
+from tempplug.strategies.schedule import LONGEST, Period, Periodic
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class MMTS(Periodic):
     """Divides row i by (α/2)·cos(2πt/T) + τ_i, τ_i between temperature_min and temperature_max by the size of i's cluster.
 
@@ -28,11 +30,11 @@ class MMTS(Periodic):
         temperature_min: from 1e-9 to 1e9, greater than half of ``amplitude``.
         temperature_max: at least ``temperature_min``.
         amplitude: α, from the highest to the lowest temperature of one example, at least 0.
-        period: T in epochs, greater than 0. None: a fifth of the training where `set_length` is called, else 400.
+        period: T in epochs, greater than 0, or None as of ``schedule``.
 
     Raises:
-        ConfigError: an option is out of range; at a call, labels are missing or outside the table, or `set_progress` was never
-            called.
+        ConfigError: an option is out of range; at a call, labels are missing or outside the table, or there was no
+            `set_progress`.
 
     Source: Sheludzko et al. 2026 (arXiv 2603.08202), who find the clusters in the texts; their margins are not here.
 
@@ -49,29 +51,17 @@ class MMTS(Periodic):
     takes: ClassVar[frozenset[str]] = frozenset({"labels"})
     cosines_only = False
 
-    class_counts: tuple[int, ...]
-    temperature_min: float
-    temperature_max: float
-    amplitude: float
-    temperatures: Tensor
+    class_counts: Annotated[
+        Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each cluster")
+    ]
+    temperature_min: Annotated[float, Temperature(search=(0.05, 0.2), help="τ of the smallest cluster")] = 0.05
+    temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="τ of the largest cluster")] = 0.2
+    amplitude: Annotated[float, Number(at_least=0, at_most=1e9, help="α, how far τ moves in a period")] = 0.08
+    period: Period = None
+    temperatures: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        class_counts: Annotated[
-            Sequence[int], Numbers(Number(at_least=0, integer=True), minimum_length=2, help="examples of each cluster")
-        ],
-        temperature_min: Annotated[float, Temperature(search=(0.05, 0.2), help="τ of the smallest cluster")] = 0.05,
-        temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="τ of the largest cluster")] = 0.2,
-        amplitude: Annotated[float, Number(at_least=0, at_most=1e9, help="α, how far τ moves in a period")] = 0.08,
-        period: Period = None,
-    ) -> None:
-        super().__init__(
-            class_counts=class_counts,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            amplitude=amplitude,
-            period=period,
-        )
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if not self.amplitude / 2 < self.temperature_min <= self.temperature_max:
             raise ConfigError(
                 f"{self.where('temperature_min', self.temperature_min)} must be greater than half of amplitude="

@@ -1,17 +1,29 @@
-"""Temperature Schedules: the temperature oscillates over the epochs."""
+"""Temperature Schedules: the temperature oscillates over the epochs; and the base of strategies that do."""
 
 from __future__ import annotations
 
 import math
 import random
-from typing import Annotated, ClassVar
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import torch
+from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.options import Choice, Number, Temperature
+from tempplug.options import MOMENT, Choice, Number, Temperature
+from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
-from tempplug.strategies.periodic import LONGEST, Period, Periodic
 from tempplug.types import Batch
 
+PERIODS = 5
+"""Periods of a training of known length: 2,000 epochs have periods of 400 (Kukleva et al. 2023, section 4)."""
+LONGEST = 400.0
+"""Epochs of a period of a training whose length is not given."""
+Period = Annotated[
+    float | None,
+    Number(above=0, optional=True, help="T, epochs; none: a fifth of the training, or 400 if its length is unknown"),
+]
 FEWEST_EPOCHS = 20
 """Of a period that is sampled once an epoch."""
 FEWEST_TEMPERATURES = 4
@@ -22,32 +34,85 @@ ENOUGH_STEPS = 12
 """Of a period: every shape then takes `FEWEST_TEMPERATURES`, and leaves out less than `MISSED`."""
 
 
+class Periodic(Strategy):
+    """A strategy with a number that depends on the epoch given to `set_progress`; the epoch is saved with the state.
+
+    A subclass is a dataclass with the option ``period``, and implements `_value`.
+    """
+
+    period: float | None
+    epoch: float | None = None
+    _now: Tensor | None = None  # the number as a tensor, so that a graph follows it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._follows_length = self.period is None
+
+    def set_length(self, epochs: float) -> None:
+        """Makes the period a fifth of the training where none was given; 0 epochs change nothing, less raises `ConfigError`."""
+        if MOMENT.check(f"epochs={epochs} of set_length", epochs) and self._follows_length:
+            self.configure(**{**self.options, "period": float(f"{epochs / PERIODS:.6g}")})
+            self._follow()
+
+    def set_progress(self, epoch: float, step: int | None = None) -> None:
+        """Sets the epoch, fractions allowed; idempotent; raises `ConfigError` below 0."""
+        self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
+        self._follow()
+
+    def now(self) -> Tensor:
+        """Returns the number at the current epoch, [] in float64; raises `ConfigError` without one."""
+        if self._now is None:
+            raise self._untold()
+        return self._now
+
+    def get_extra_state(self) -> dict[str, Any]:
+        """Returns the epoch, as part of ``state_dict``."""
+        return {"epoch": self.epoch}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores the epoch."""
+        self.epoch = state["epoch"]
+        self._follow()
+
+    def _value(self, epoch: float) -> float:
+        raise NotImplementedError
+
+    def _untold(self) -> ConfigError:
+        return ConfigError(
+            f"strategy '{self.name}' was never told its progress: call set_progress(epoch=...) on the loss before every epoch "
+            "or step (our adapters do)."
+        )
+
+    def _follow(self) -> None:
+        self._now = None
+        if self.epoch is not None:
+            with torch.inference_mode(False):
+                self._now = torch.tensor(self._value(self.epoch), dtype=torch.float64, device="cpu")
+
+
+@dataclass(eq=False, repr=False)
 class Schedule(Periodic):
-    """Divides by τ(t), t the epoch told by `set_progress`; the epoch is saved with the state.
+    """Divides by τ(t), t the epoch given to `set_progress`; the epoch is saved with the state.
 
     ``cosine`` and ``triangle`` start at temperature_max and reach temperature_min at half a period; ``step`` starts at
     temperature_min and toggles every half period; ``random`` draws uniformly, once per whole epoch, from (seed, number of
-    the epoch) alone, so that all ranks and a resumed run see the same values.
+    the epoch) alone, so that all ranks and a resumed run have the same values.
 
-    t moves at every step, which is eq. 5 at any moment of training. ``granularity=epoch`` is the authors' released code (its
+    t changes at every step, which is eq. 5 at any moment of training. ``granularity=epoch`` is the authors' released code (its
     ``t_max`` is half of ``period``): t is the number of the current epoch, from 1. A period of fewer than 20 epochs is sampled
     at every step with both, because so few whole epochs would miss most of the curve.
 
     Args:
         shape: ``cosine``, ``triangle``, ``step`` or ``random``.
-        temperature_min: greater than 0.
+        temperature_min: from 1e-9 to 1e9.
         temperature_max: at least ``temperature_min``.
         period: epochs, greater than 0. None: a fifth of the training where `set_length` is called, as our adapters and commands
             do, else 400; the paper has 400 of 2000.
         seed: of ``random``, at least 0.
-        granularity: when t moves: ``step``, with every fraction of an epoch that is told, or ``epoch``, once an epoch, where a
-            period has at least 20.
+        granularity: ``step`` or ``epoch``.
 
-    Raises:
-        ConfigError: an option is out of range; at a call, `set_progress` was never called.
-
-    Source: Kukleva et al. 2023, eq. 5, Algorithm 1 and Table 5 (which prints T ≥ 0; T = 0 divides by zero). There "t denotes
-    training epochs" and "ep ← current epoch"; whether they are whole, and the first is 0 or 1, is not said.
+    Source: Kukleva et al. 2023, eq. 5, Algorithm 1 and Table 5 (which prints T ≥ 0; T = 0 divides by zero). It does not say
+    whether its epochs t are whole, and whether the first is 0 or 1.
 
     >>> schedule = Schedule(period=400)
     >>> schedule.set_progress(epoch=100)
@@ -62,39 +127,21 @@ class Schedule(Periodic):
     )
     cosines_only = False
 
-    shape: str
-    temperature_min: float
-    temperature_max: float
-    seed: int
-    granularity: str
+    shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine"
+    temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="lowest τ")] = 0.1
+    temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="highest τ, at least temperature_min")] = 1.0
+    period: Period = None
+    seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0
+    granularity: Annotated[
+        str, Choice(("step", "epoch"), search=False, help="when τ moves; epoch: once an epoch, where a period has 20")
+    ] = "step"
 
-    def __init__(
-        self,
-        shape: Annotated[str, Choice(("cosine", "triangle", "step", "random"), help="curve over the epochs")] = "cosine",
-        temperature_min: Annotated[float, Temperature(search=(0.01, 0.2), help="lowest τ")] = 0.1,
-        temperature_max: Annotated[float, Temperature(search=(0.2, 2), help="highest τ, at least temperature_min")] = 1.0,
-        period: Period = None,
-        seed: Annotated[int, Number(at_least=0, integer=True, help="of shape random")] = 0,
-        granularity: Annotated[
-            str, Choice(("step", "epoch"), search=False, help="when τ moves; epoch: once an epoch, where a period has 20")
-        ] = "step",
-    ) -> None:
-        super().__init__(
-            shape=shape,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            period=period,
-            seed=seed,
-            granularity=granularity,
-        )
-        if self.temperature_max < self.temperature_min:
-            raise ConfigError(
-                f"{self.where('temperature_max', self.temperature_max)} must be at least "
-                f"temperature_min={self.temperature_min:g}."
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_range(self.temperature_min, self.temperature_max)
 
     def temperature(self) -> float:
-        """Returns τ at the epoch last told.
+        """Returns τ at the epoch of the last `set_progress`.
 
         Raises:
             ConfigError: `set_progress` was never called.
@@ -104,11 +151,9 @@ class Schedule(Periodic):
         return self._between(self._height(self.epoch))
 
     def missed(self, epochs: float, steps: int) -> str:
-        """Returns what a training misses of the range between the bounds, and the remedy; empty where it sees enough.
+        """Returns what a training of these epochs and optimizer steps misses of the range between the bounds, and the remedy.
 
-        Args:
-            epochs: of the whole training, fractions allowed, at least 0.
-            steps: of the optimizer in it, at least 0.
+        Empty where it samples enough of the range.
 
         >>> Schedule(period=1).missed(epochs=5, steps=60)
         ''

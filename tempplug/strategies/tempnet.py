@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, cast
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tempplug.averages import PerView
-from tempplug.errors import ConfigError
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -21,6 +21,7 @@ SHARPNESS = 0.01
 """κ before the first step."""
 
 
+@dataclass(eq=False, repr=False)
 class TempNet(Strategy):
     """Divides row i by τ_i, the output of a network for its embedding; no gradient flows to the embedding this way.
 
@@ -29,15 +30,11 @@ class TempNet(Strategy):
     the network's own loss in the paper; other objectives train it as they train a learned scalar.
 
     Args:
-        dimension: D of the embeddings.
+        dimension: D of the embeddings; others raise `ShapeError` at a call.
         temperature_min: τmin, from 1e-9 to 1e9.
         temperature_max: τmax, at least ``temperature_min``.
         prototypes: M, at least 1.
         per_view: whether the anchors of view_b have a network of their own, as texts do in the paper.
-
-    Raises:
-        ConfigError: an option is out of range.
-        ShapeError: at a call, embeddings of another dimension.
 
     Source: Qiu et al. 2024, section 4, for images and texts. Left out here: in training the released code drops half of
     σ(Wx + b), and it may start the prototypes at embeddings of the data.
@@ -50,32 +47,15 @@ class TempNet(Strategy):
     source: ClassVar[str] = "Qiu et al. 2024, To Cool or not to Cool? Temperature Network Meets Large Foundation Models via DRO"
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or change rho of objective sogclr"
 
-    dimension: int
-    temperature_min: float
-    temperature_max: float
-    prototypes: int
-    per_view: bool
+    dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")]
+    temperature_min: Annotated[float, Temperature(search=(0.001, 0.03), help="lower bound of τ")] = 0.01
+    temperature_max: Annotated[float, Temperature(search=(0.03, 1), help="upper bound of τ")] = 0.05
+    prototypes: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="M")] = 256
+    per_view: PerView = False
 
-    def __init__(
-        self,
-        dimension: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="D of the embeddings")],
-        temperature_min: Annotated[float, Temperature(search=(0.001, 0.03), help="lower bound of τ")] = 0.01,
-        temperature_max: Annotated[float, Temperature(search=(0.03, 1), help="upper bound of τ")] = 0.05,
-        prototypes: Annotated[int, Number(at_least=1, at_most=65536, integer=True, help="M")] = 256,
-        per_view: PerView = False,
-    ) -> None:
-        super().__init__(
-            dimension=dimension,
-            temperature_min=temperature_min,
-            temperature_max=temperature_max,
-            prototypes=prototypes,
-            per_view=per_view,
-        )
-        if self.temperature_max < self.temperature_min:
-            raise ConfigError(
-                f"{self.where('temperature_max', self.temperature_max)} must be at least "
-                f"temperature_min={self.temperature_min:g}."
-            )
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_range(self.temperature_min, self.temperature_max)
         self.networks = nn.ModuleList(Network(self.dimension, self.prototypes) for _ in range(1 + self.per_view))
 
     def bounds(self) -> dict[str, float]:
@@ -95,12 +75,7 @@ class TempNet(Strategy):
 
 
 class Network(nn.Module):
-    """The parameters of one network.
-
-    Args:
-        dimension: D.
-        prototypes: M.
-    """
+    """The parameters of one network."""
 
     def __init__(self, dimension: int, prototypes: int) -> None:
         super().__init__()
@@ -110,12 +85,7 @@ class Network(nn.Module):
         self.readout = nn.Parameter(torch.cat([torch.zeros(1), torch.ones(prototypes)]))
 
     def forward(self, strategy: Strategy, rows: Tensor) -> Tensor:
-        """Returns the position of each row's temperature between its bounds, [N] in [0, 1].
-
-        Args:
-            strategy: for messages.
-            rows: [N, D] unit rows.
-        """
+        """Returns the position of the temperature of each unit row between its bounds, [N] in [0, 1]."""
         hidden = torch.sigmoid(F.linear(rows, *strategy.layer_for(rows, self.projection, "networks")))
         products = hidden @ F.normalize(self.prototypes.to(rows.dtype)).T
         weights = torch.softmax(products / self.log_sharpness.to(rows.dtype).exp(), 1)

@@ -1,7 +1,8 @@
-"""TaU: each anchor brings a learned scalar that says how certain its embedding is."""
+"""TaU: each anchor has a learned scalar, the certainty of its embedding."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
@@ -12,6 +13,7 @@ from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
 
 
+@dataclass(eq=False, repr=False)
 class Uncertainty(Strategy):
     """Multiplies row i by sigmoid(u_i)/t, u_i the uncertainty of anchor i from a head of the encoder.
 
@@ -34,10 +36,7 @@ class Uncertainty(Strategy):
     cosines_only = False
     takes: ClassVar[frozenset[str]] = frozenset({"uncertainty"})
 
-    base_temperature: float
-
-    def __init__(self, base_temperature: Annotated[float, Temperature(help="t, the smallest τ")] = 0.1) -> None:
-        super().__init__(base_temperature=base_temperature)
+    base_temperature: Annotated[float, Temperature(help="t, the smallest τ")] = 0.1
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor; gradient flows to ``uncertainty``."""

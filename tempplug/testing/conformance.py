@@ -1,6 +1,6 @@
 """The contract of strategies as one call: what a third party writes as its whole test. The others stand beside it.
 
-Checks only what the contract says, on a small random batch; the formulas of a strategy are its own tests' business. This
+Checks the contract alone, on a small random batch; the formulas of a strategy need tests of their own. This
 module must not know any particular strategy.
 """
 
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, product
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +20,12 @@ from tempplug.errors import TempplugError
 from tempplug.loss import ContrastiveLoss
 from tempplug.negatives.base import TermMap
 from tempplug.objectives.base import Objective
+from tempplug.part import Part
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import Batch, EngineName
 
+P = TypeVar("P", bound=Part)
 ROWS, DIMENSION = 16, 8
 PORTABLE_ENGINES: tuple[EngineName, ...] = ("dense", "tiled")
 # By the type of parameters: how far two ways to one number may be apart, relatively where they are larger than 1.
@@ -42,6 +46,18 @@ def require(holds: bool | Tensor, message: str) -> None:
     """Raises `ConformanceError` with the message where something does not hold."""
     if not bool(holds):
         raise ConformanceError(message)
+
+
+@contextmanager
+def contract_of(part: Part, base: type[Part]) -> Iterator[None]:
+    """Names the part in the errors of the checks in the block, after the first: it is of its base, and has a name."""
+    if not isinstance(part, base):
+        raise ConformanceError(f"{part!r} is not an instance of tempplug.{base.__name__}.")
+    try:
+        require(bool(part.name), "the class has no name.")
+        yield
+    except ConformanceError as error:
+        raise ConformanceError(f"{part.kind} '{part.name or type(part).__name__}': {error}") from error
 
 
 def _types(*modules: nn.Module) -> Iterator[torch.dtype]:
@@ -67,11 +83,7 @@ def random_rows(*shape: int, seed: int) -> Tensor:
 
 def known_of_anchors(dtype: torch.dtype) -> dict[str, Tensor]:
     """Returns what a call may tell of each anchor: labels 0 and 1, indices 0 to 15, an uncertainty."""
-    return {
-        "labels": torch.arange(ROWS) % 2,
-        "index": torch.arange(ROWS),
-        "uncertainty": random_rows(ROWS, seed=1).to(dtype),
-    }
+    return {"labels": torch.arange(ROWS) % 2, "index": torch.arange(ROWS), "uncertainty": random_rows(ROWS, seed=1).to(dtype)}
 
 
 def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
@@ -145,7 +157,7 @@ def _check_slope(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> N
 
 
 def _check_half_precision(logit_map: LogitMap) -> None:
-    """Holds of a map that takes half precision at all: engines give at least float32, which parameters may insist on."""
+    """Holds of a map that takes half precision at all: engines give at least float32, which its parameters may require."""
     whole = whole_of(logit_map)
     for dtype in (torch.bfloat16, torch.float16):
         for name in ("logit", "slope", "temperature"):
@@ -165,14 +177,9 @@ def _same(left: Tensor, right: Tensor, *, tolerance: float) -> bool:
 def check_tiles(
     unbound: LogitMap | TermMap, names: Sequence[str], s: Tensor, tolerance: float, counted: Tensor | None = None
 ) -> None:
-    """Holds where functions of tiles and of index pairs are those of the whole.
+    """Raises where methods of a map or term on tiles and index pairs differ from the whole [N, M], of at least 16 of each.
 
-    Args:
-        unbound: whose methods they are.
-        names: of the methods.
-        s: [N, M] similarities, at least 16 of each.
-        tolerance: as of `tolerance_of`.
-        counted: [N, M] booleans, pairs that are compared; None for all.
+    With ``counted`` [N, M] booleans, only these pairs are compared.
     """
     rows, columns = torch.tensor([3, 0, 9, 3]), torch.tensor([1, 15, 9, 2])
     parts: list[tuple[str, LogitMap | TermMap, Callable[[Tensor], Tensor]]] = [
@@ -222,22 +229,31 @@ def _check_tensors(logit_map: LogitMap) -> None:
         require(tensor.requires_grad, f"tensors()[{position}] does not require a gradient.")
 
 
-def _check_state(strategy: Strategy) -> None:
-    """Uses one copy for a while, moves its state to an untouched one, and expects the same logits."""
-    used, resumed = copy.deepcopy(strategy), copy.deepcopy(strategy)
-    used.set_progress(epoch=37.0)
-    prepared_map(used)
-    with torch.no_grad():
-        for parameter in used.parameters():
-            parameter.mul_(0.9)
+def check_state(
+    part: P, use: Callable[[P], object], results: Callable[[P], Sequence[Tensor]], what: str, tolerance: float
+) -> None:
+    """Uses one copy, moves its state to an untouched one, and raises where the results of both differ."""
+    used, resumed = copy.deepcopy(part), copy.deepcopy(part)
+    use(used)
     try:
         resumed.load_state_dict(used.state_dict())
     except Exception as error:
         raise ConformanceError(f"load_state_dict(state_dict()) raised {error!r}.") from error
-    # a batch may move per-sample state, so both see one more
-    logits = [whole_of(prepared_map(each)).logit(similarities_of(computed_in(strategy))) for each in (used, resumed)]
-    same = _same(*logits, tolerance=tolerance_of(strategy))
-    require(same, "after load_state_dict(state_dict()) the logits differ: something that counts is not saved.")
+    pairs = zip(results(used), results(resumed), strict=True)
+    same = all(_same(*pair, tolerance=tolerance) for pair in pairs)
+    require(same, f"after load_state_dict(state_dict()) the {what}: something that counts is not saved.")
+
+
+def _use(strategy: Strategy) -> None:
+    strategy.set_progress(epoch=37.0)
+    prepared_map(strategy)
+    with torch.no_grad():
+        for parameter in strategy.parameters():
+            parameter.mul_(0.9)
+
+
+def _logits(strategy: Strategy) -> list[Tensor]:
+    return [whole_of(prepared_map(strategy)).logit(similarities_of(computed_in(strategy)))]
 
 
 def check_training(strategy: Strategy, objective: Objective) -> None:
@@ -255,17 +271,15 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
         require(loss.isfinite(), f"the loss on the engine '{engine}' is {float(loss.detach())}.")
-        for name, leaf in [("view_a", a), ("view_b", b), *loss_fn.named_parameters()]:
-            if not leaf.requires_grad:
-                continue
-            require(leaf.grad is not None, f"{name} receives no gradient on the engine '{engine}'.")
-            require(
-                leaf.grad is not None and leaf.grad.isfinite().all(),
-                f"the gradient of {name} on the engine '{engine}' is not finite.",
-            )
         values.append(float(loss.detach()))
-        leaves = {"view_a": a, "view_b": b, **dict(loss_fn.named_parameters())}
-        gradients.append({name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None})
+        gradients.append({})
+        for name, leaf in [("view_a", a), ("view_b", b), *loss_fn.named_parameters()]:
+            if leaf.grad is not None:
+                finite = leaf.grad.isfinite().all()
+                require(finite, f"the gradient of {name} on the engine '{engine}' is not finite.")
+                gradients[-1][name] = leaf.grad
+            else:
+                require(not leaf.requires_grad, f"{name} receives no gradient on the engine '{engine}'.")
     close = max(values) - min(values) <= 1e-4 * max(1.0, abs(values[0]))
     require(close, f"the loss differs between the engines {', '.join(PORTABLE_ENGINES)}: {values}.")
     tolerance = max(1e-3, tolerance_of(strategy, objective))
@@ -277,12 +291,12 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
 
 
 def check_strategy(strategy: Strategy) -> None:
-    """Checks that a temperature strategy keeps its contract; returns nothing when it does.
+    """Checks that a strategy keeps its contract; returns nothing when it does.
 
-    The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1,
-    indices 0 to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. Batches and similarities are float64
-    where all parameters are, or where there are none, and else float32, as in a training; how far two numbers may be apart
-    follows the parameters' type. ``check_strategy(strategy.double())`` is the strictest.
+    The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1, indices 0
+    to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. They compute in float64 where all parameters
+    are, or without any, and else in float32; the tolerance follows the parameters' type, so
+    ``check_strategy(strategy.double())`` is the strictest.
 
     Args:
         strategy: an instance, with whatever options.
@@ -295,11 +309,7 @@ def check_strategy(strategy: Strategy) -> None:
     >>> from tempplug import create_strategy
     >>> check_strategy(create_strategy("macl:alpha=0.5"))
     """
-    if not isinstance(strategy, Strategy):
-        raise ConformanceError(f"{strategy!r} is not an instance of tempplug.Strategy.")
-    label = f"strategy '{strategy.name or type(strategy).__name__}': "
-    try:
-        require(bool(strategy.name), "the class has no name.")
+    with contract_of(strategy, Strategy):
         prepared = copy.deepcopy(strategy)
         prepared.set_progress(epoch=1.0)
         logit_map, dtype, tolerance = prepared_map(prepared), computed_in(strategy), tolerance_of(strategy)
@@ -312,7 +322,5 @@ def check_strategy(strategy: Strategy) -> None:
         if not strategy.cosines_only:
             _check_scores(prepared, dtype)
         _check_half_precision(prepared_map(prepared, torch.float32))
-        _check_state(strategy)
+        check_state(strategy, _use, _logits, "logits differ", tolerance)
         check_training(strategy, create_objective("infonce"))
-    except ConformanceError as error:
-        raise ConformanceError(label + str(error)) from error

@@ -1,6 +1,6 @@
 """The contract of terms on negatives as one call: what a third party writes as its whole test.
 
-Checks only what the contract says, on a small random batch in float64. This module must not know any particular term.
+Checks the contract alone, on a small random batch in float64. This module must not know any particular term.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from tempplug.testing.conformance import (
     PORTABLE_ENGINES,
     ROWS,
     ConformanceError,
+    check_state,
     check_tiles,
+    contract_of,
     known_of_anchors,
     random_rows,
     require,
@@ -134,18 +136,6 @@ def _check_missing(term: NegativeTerm, layout: str, given: Given) -> None:
             raise ConformanceError(f"it takes {name}=, and a call without it is not refused.")
 
 
-def _check_state(term: NegativeTerm, layout: str, given: Given) -> None:
-    """Uses one copy in training, moves its state to an untouched one, and expects the same terms."""
-    used, resumed = copy.deepcopy(term), copy.deepcopy(term)
-    _called(used, layout, "dense", given, training=True)
-    try:
-        resumed.load_state_dict(used.state_dict())
-    except Exception as error:
-        raise ConformanceError(f"load_state_dict(state_dict()) raised {error!r}.") from error
-    values = [_called(each, layout, "dense", given)[1] for each in (used, resumed)]
-    require(_same(*values), "after load_state_dict(state_dict()) the loss differs: something that counts is not saved.")
-
-
 def _in_float64(value: Tensor | Mapping[str, Tensor]) -> Tensor | Mapping[str, Tensor]:
     """Returns an argument in float64: in float32 a term may round differently on a tile than on the whole."""
     if isinstance(value, Tensor):
@@ -156,8 +146,8 @@ def _in_float64(value: Tensor | Mapping[str, Tensor]) -> Tensor | Mapping[str, T
 def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -> None:
     """Checks that a term on negatives keeps its contract; returns nothing when it does.
 
-    The term itself is left as it is: the checks run on copies, with two views of 16 rows in float64, in the layouts
-    ``two-view`` and ``cross-view:directions=ab+aa+ba+bb``, of terms with ``blocks`` in the latter alone.
+    The checks run on copies, with two views of 16 rows in float64, in the layouts ``two-view`` and
+    ``cross-view:directions=ab+aa+ba+bb``, of terms with ``blocks`` in the latter alone.
 
     Args:
         term: an instance, with whatever options.
@@ -173,11 +163,7 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
     >>> from tempplug import create_negatives
     >>> check_negative(*create_negatives("false-negatives:margin=0.1"))
     """
-    if not isinstance(term, NegativeTerm):
-        raise ConformanceError(f"{term!r} is not an instance of tempplug.NegativeTerm.")
-    label = f"negative term '{term.name or type(term).__name__}': "
-    try:
-        require(bool(term.name), "the class has no name.")
+    with contract_of(term, NegativeTerm):
         known = {**_known(), **{name: _in_float64(value) for name, value in given.items()}}
         for name in sorted(term.takes - known.keys()):
             raise ConformanceError(f"it takes {name}=: pass that of {ROWS} rows, check_negative(term, {name}=...).")
@@ -194,6 +180,11 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
             require(all(bool(each.isfinite().all()) for each in found[0]), "the loss or its gradient is not finite.")
             require(_same(*found), f"the loss of layout '{layout}' differs between the engines {', '.join(PORTABLE_ENGINES)}.")
             _check_missing(term, layout, taken)
-        _check_state(term, LAYOUTS[1], taken)
-    except ConformanceError as error:
-        raise ConformanceError(label + str(error)) from error
+        layout = LAYOUTS[1]
+        check_state(
+            term,
+            lambda used: _called(used, layout, "dense", taken, training=True),
+            lambda each: _called(each, layout, "dense", taken)[1],
+            "loss differs",
+            TOLERANCE,
+        )

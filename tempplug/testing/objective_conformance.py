@@ -1,6 +1,6 @@
 """The contract of objectives as one call: what a third party writes as its whole test.
 
-Checks only what the contract says, on statistics that are made up or come from a small random batch. This module must not know
+Checks the contract alone, on statistics that are made up or come from a small random batch. This module must not know
 any particular objective.
 """
 
@@ -22,6 +22,7 @@ from tempplug.testing.conformance import (
     ConformanceError,
     check_training,
     computed_in,
+    contract_of,
     prepared_map,
     require,
     similarities_of,
@@ -34,10 +35,7 @@ NEGATIVES = 8
 
 
 def _statistics(objective: Objective, positive: Tensor, negative_lse: Tensor, *, s: Tensor | None = None) -> RowStatistics:
-    """Returns the statistics of rows with eight equal negatives, or as many as the objective reads, and one positive.
-
-    ``s`` is the similarity of the positive, else even on [-1, 1]. For a pair function, ``negative_lse`` holds sums of it.
-    """
+    """Returns statistics of rows with equal negatives and one positive; a pair function's sums are ``negative_lse``."""
     pair = objective.pair_function
     similarity = torch.linspace(-1, 1, len(positive), dtype=positive.dtype) if s is None else s
     one = torch.ones(len(positive), dtype=torch.long)
@@ -68,11 +66,7 @@ def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
 
 
 def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype) -> RowStatistics:
-    """Returns statistics with the margins that the check asks of an objective.
-
-    They go from -200 to 200 for an objective that takes every map; else they are those of all logits that its map gives, as are
-    the sums of a pair function.
-    """
+    """Returns statistics with margins from -200 to 200, or those of all logits that the objective's map gives."""
     given = create_strategy("fixed") if strategy is None else copy.deepcopy(strategy)
     given.set_progress(epoch=1.0)
     logit_map = prepared_map(given)
@@ -122,29 +116,22 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
 
     Args:
         objective: an instance, with whatever options.
-        strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; its `row_loss`
-            is then asked for the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200,
-            and where `first_map` returns another map than that of ``fixed``, the logits of that one; sums of a
-            ``pair_function`` are always those of logits of a map.
-        shift_invariant: whether a constant added to all logits of a row must leave its loss alone; False for an objective
-            that by nature depends on the height of the logits (weighted positives), as every one with a ``pair_function`` does.
+        strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; `row_loss` then
+            receives the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200; where
+            `first_map` returns another map than that of ``fixed``, or with a ``pair_function``, the logits of a map.
+        shift_invariant: whether a constant added to all logits of a row must not change its loss; False for an objective that
+            depends on the height of the logits, as every one with a ``pair_function`` does.
 
     Raises:
         ConformanceError: `first_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
             gradient; the pair function has a wrong slope, or is not 0 at -inf; a row shift changes the loss; or the loss or a
-            gradient of the whole, those of the objective's parameters among them, is missing, not finite, or differs between
-            engines.
+            gradient, also of a parameter, is missing, not finite, or differs between engines.
 
     >>> from tempplug import create_objective
-    >>> check_objective(create_objective("infonce"))
     >>> check_objective(create_objective("amcl-top:top_k=2,beta=0.1"), strategy="amcl:dimension=8")
     """
-    if not isinstance(objective, Objective):
-        raise ConformanceError(f"{objective!r} is not an instance of tempplug.Objective.")
-    label = f"objective '{objective.name or type(objective).__name__}': "
     trained = create_strategy("fixed" if strategy is None else strategy)
-    try:
-        require(bool(objective.name), "the class has no name.")
+    with contract_of(objective, Objective):
         for dtype in sorted({computed_in(objective, free=each) for each in (torch.float32, torch.float64)}, key=str):
             rows = _rows_of(objective, None if strategy is None else trained, dtype)
             value, ends = _row_loss(objective, rows), (rows.positive_logit, rows.negative_lse)
@@ -165,5 +152,3 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
             same = torch.allclose(_row_loss(objective, shifted), value, rtol=close, atol=close)
             require(same, "a constant added to all logits of a row changes its loss.")
         check_training(trained, objective)
-    except ConformanceError as error:
-        raise ConformanceError(label + str(error)) from error

@@ -14,14 +14,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tempplug.errors import ConfigError
-from tempplug.testing.oracle_layouts import Direction, Uncertainty, directions, unit_rows
+from tempplug.testing.oracle_blocks import Direction, Uncertainty, debiased_lse, directions, oracle_term, unit_rows
 from tempplug.testing.oracle_logits import ROW_STRATEGIES, SCALAR_STRATEGIES, oracle_logit
-from tempplug.testing.oracle_negatives import debiased_lse, oracle_term
 
 Negatives = Mapping[str, Mapping[str, Any]]
 # Those that are defined by the mean logit and the log-sum-exp of the positives; the others weigh the one positive.
 SEVERAL_POSITIVES = ("infonce", "dcl", "flatnce", "sigmoid", "sogclr")
-# Those whose formula holds without a negative: the positive is all that its anchor can be told from.
+# Those whose formula holds without a negative.
 WITHOUT_NEGATIVES = ("infonce", "sigmoid")
 
 
@@ -31,22 +30,17 @@ def _softplus(d: Tensor) -> Tensor:
 
 
 def _per_gradient_scale(d: Tensor) -> Tensor:
-    """Returns softplus(d)/σ(d) with the gradient of d: V = sg[1/W] times InfoNCE, whose gradient is W·∇d.
-
-    Below d = -30 numerator and denominator agree to 1 + e^d/2, and their quotient ends in 0/0.
-    """
+    """Returns softplus(d)/σ(d) with the gradient of d: sg[1/W]·InfoNCE, whose own gradient is W·∇d; a series below -30."""
     frozen = d.detach()
     value = torch.where(frozen < -30, 1 + frozen.exp() / 2, _softplus(frozen) / torch.sigmoid(frozen))
     return value + (d - frozen)
 
 
 class _Rows:
-    """The quantities of one softmax, for the anchors that its objective has a loss for.
+    """The quantities of one softmax, for the anchors that its objective has a loss for (``kept``).
 
-    Attributes:
-        kept: which those are: the ones with a positive, and, unless the objective is defined without them, with a negative.
-        everyone: the mean similarity of each anchor with a positive to its positives, frozen.
-        positive_similarity: the same of those that are kept.
+    ``everyone`` is the mean similarity of each anchor with a positive to its positives, frozen; ``positive_similarity`` is the
+    same of those that are kept.
     """
 
     def __init__(self, blocks: Sequence[Direction], objective: str, negatives: Negatives, given: Mapping[str, Any]) -> None:
@@ -152,7 +146,7 @@ def _sogclr(
 
 
 def _second_temperature(options: Mapping[str, Any], scale: Tensor) -> float:
-    """Returns the option, or ten times the one temperature of the strategy, whose logits of the similarity 1 are ``scale``."""
+    """Returns the option, or ten times the strategy's one temperature; ``scale`` are its logits of the similarity 1."""
     given = options.get("second_temperature")
     return 10 / float(scale.detach().flatten()[0]) if given is None else float(given)
 
@@ -254,26 +248,11 @@ def oracle_row_losses(
     """Returns the loss of every anchor, 0 where it has none, and which anchors have one.
 
     An anchor has a loss where it has a positive and, under every objective but ``infonce`` and ``sigmoid``, a negative. Of a
-    symmetric layout it is the mean over the directions in which it has one.
+    symmetric layout it is the mean over the directions in which it has one. Arguments are those of a call of the loss, except:
 
     Args:
-        view_a: [B, D] raw embeddings, the anchors of every layout.
-        view_b: [B, D] raw embeddings, or [M, D] candidates for the layout ``masks``.
-        strategy: name of a strategy, see `oracle_logit`.
-        strategy_options: its options.
-        objective: name of an objective.
-        objective_options: its options.
-        layout: ``two-view``, ``cross-view``, ``queue``, ``labels`` or ``masks``.
-        layout_options: those of ``cross-view``.
-        symmetric: for ``cross-view``, the average of both directions.
+        strategy: name of a strategy, see `oracle_logit`; options are given apart, as of the objective and of ``cross-view``.
         negatives: options of each term on negatives, by its name.
-        queue: [K, D] past candidates.
-        hard_negatives: [H, D] or [B, k, D] negatives of every view_a anchor.
-        hard_negative_mask: [B, k] boolean, which of them there are; all by default.
-        labels: [B] class of each row; in both views the same.
-        uncertainty: [B] scalar of each anchor; a pair of them where both views are anchors.
-        positive_mask: [N, M] boolean, for ``masks``.
-        negative_mask: [N, M] boolean, for ``masks``; a pair in neither is ignored.
         averages: [B] moving average u of each row before the call, 0 where it has none (``sogclr``); a pair of them where both
             views are anchors.
         epoch: epochs done, for schedules.
@@ -307,24 +286,12 @@ def oracle_row_losses(
 
 
 def oracle_loss(
-    view_a: Tensor,
-    view_b: Tensor | None = None,
-    *,
-    reduction: Literal["mean", "none"] = "mean",
-    **arguments: Any,
+    view_a: Tensor, view_b: Tensor | None = None, *, reduction: Literal["mean", "none"] = "mean", **arguments: Any
 ) -> Tensor:
-    """Returns the loss: the mean over the anchors that have one, or with ``reduction="none"`` one loss an anchor.
+    """Returns the mean of the losses of the anchors that have one, or with ``reduction="none"`` one loss an anchor.
 
-    Args:
-        view_a: see `oracle_row_losses`.
-        view_b: see `oracle_row_losses`.
-        reduction: ``mean`` or ``none``.
-        **arguments: everything else that `oracle_row_losses` takes.
-
-    Raises:
-        ConfigError: see `oracle_row_losses`.
-
-    Two views, one negative direction each: the NT-Xent of orthogonal pairs at τ = 0.5 is ln(1 + 2e^-2).
+    The other arguments and errors are those of `oracle_row_losses`. The NT-Xent of orthogonal pairs at τ = 0.5 is ln(1 +
+    2e^-2):
 
     >>> pairs = torch.eye(2)
     >>> oracle_loss(pairs, pairs, strategy_options={"temperature": 0.5})

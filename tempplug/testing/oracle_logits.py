@@ -218,7 +218,7 @@ def oracle_logit(
     """Returns the logits of a strategy, in float64, in the shape of ``similarity``.
 
     Args:
-        strategy: the name of a built-in strategy.
+        strategy: the name of a built-in strategy; ``options`` have their public names and defaults.
         similarity: cosine similarities in [-1, 1]; [N, M] where the temperature is one per anchor.
         positive_similarity: [N] similarity of each anchor to its positives (``macl``).
         labels: [N] class of each anchor (``head-tail``, ``mm-ts``).
@@ -227,9 +227,7 @@ def oracle_logit(
         learned: the parameters of the strategy: ln(1/τ) [] of ``learnable`` (absent, that of ``initial_temperature``); weight
             [D, D] and bias [D] of ``amcl``'s φ; of ``tempnet`` prototypes [M, D], ln κ [1], bias and weights of the readout
             [1 + M], W [D, D] and b [D].
-        anchors: [N, D] unit rows (``amcl``, ``tempnet``).
-        candidates: [M, D] unit rows (``amcl``).
-        **options: the options of the strategy, by their public names and with their public defaults.
+        anchors: [N, D] unit rows (``amcl``, ``tempnet``), as ``candidates`` [M, D] (``amcl``).
 
     Raises:
         ConfigError: no formula of that name, or an input that it needs is missing.

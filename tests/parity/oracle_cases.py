@@ -22,7 +22,7 @@ from tempplug.arguments import parse_spec
 from tempplug.engine import forward, tiles
 from tempplug.errors import ConfigError
 from tempplug.testing import oracle_row_losses
-from tempplug.testing.oracle_layouts import Direction, directions, unit_rows
+from tempplug.testing.oracle_blocks import Direction, directions, unit_rows
 
 EPOCH = 137.5
 COUNTS = "/".join(str(count) for count in (7, 90, 7, 40, 3, 60, 11, 25, 2, 50) * 7)

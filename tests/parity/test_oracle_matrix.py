@@ -35,7 +35,7 @@ from tempplug import ContrastiveLoss, create_strategy
 from tempplug.arguments import parse_spec
 from tempplug.errors import TensorError
 from tempplug.testing import oracle_loss, oracle_row_losses
-from tempplug.testing.oracle_negatives import oracle_term
+from tempplug.testing.oracle_blocks import oracle_term
 from tempplug.types import EngineName
 
 pytestmark = pytest.mark.filterwarnings(

@@ -162,7 +162,7 @@ def test_plugins_lists_who_registers_what_in_which_version(
     rows = {line.split("  ")[0]: [cell.strip() for cell in line.split("  ") if cell.strip()][1:] for line in out.splitlines()}
     version = f"tempplug {tempplug.__version__}"
     built_in = [line for line in out.splitlines() if line.startswith("built in ")]
-    assert [version in line for line in built_in] == [True, True, True]
+    assert [version in line for line in built_in] == [True]
     assert rows["adapters"][0] == version
     assert rows["roses"] == ["rosegarden 1.0", "2 strategies: rose, tulip; 1 command: water; gets records"]
     assert rows["weeds"] == ["weeds 1.0", "could not be loaded"]

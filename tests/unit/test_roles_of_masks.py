@@ -26,8 +26,8 @@ def found(positive: Tensor, negative: Tensor) -> PairRoles:
 
 def check_counts(roles: PairRoles, rows: int, columns: int) -> None:
     indices = roles.tile(slice(None), slice(None))
-    assert torch.equal(roles.positive_count(), roles.positive(*indices).expand(rows, columns).sum(1))
-    assert torch.equal(roles.negative_count(), roles.negative(*indices).expand(rows, columns).sum(1))
+    assert torch.equal(roles.positive_count, roles.positive(*indices).expand(rows, columns).sum(1))
+    assert torch.equal(roles.negative_count, roles.negative(*indices).expand(rows, columns).sum(1))
 
 
 # Positives and negatives; the runs of positives, and of pairs without a role: (first row, behind the last, columns further).

@@ -16,7 +16,7 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from tempplug import ContrastiveLoss, unlearned
+from tempplug import ContrastiveLoss, between_calls
 from tempplug.objectives.base import Objective
 from tempplug.types import Auxiliary, RowStatistics
 
@@ -43,8 +43,8 @@ class Shifted(Objective):
 def soon(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten calls stand for a hundred, but in the tests of the number and of the cost."""
     if not {"hundred", "costs"} & set(request.node.name.replace("[", "_").split("_")):
-        monkeypatch.setattr(unlearned, "CALLS", 10)
-        monkeypatch.setattr(unlearned, "MOST_CALLS", 100)
+        monkeypatch.setattr(between_calls, "CALLS", 10)
+        monkeypatch.setattr(between_calls, "MOST_CALLS", 100)
 
 
 def learned(strategy: str = "learnable", **options: Any) -> tuple[nn.Module, ContrastiveLoss]:
@@ -63,7 +63,7 @@ def train(
     """Returns the warnings of a plain loop with several calls in each step, by default of a few more than are needed."""
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        for step in range(unlearned.CALLS * 6 // 5 if steps is None else steps):
+        for step in range(between_calls.CALLS * 6 // 5 if steps is None else steps):
             for optimizer in optimizers:
                 optimizer.zero_grad()
             for _ in range(calls):

@@ -1,12 +1,9 @@
 """The Triton engine: one-positive layouts on a CUDA device, O(N·D) memory, no N×M matrix and no synchronisation.
 
-Row sums and gradients are kernels in which the logit map is compiled in; half-precision embeddings go through the matrix
-units as they are, float32 ones through full-precision products, and all sums are float32. The same inputs give the same bits.
-Inputs whose gradient does not fit into registers (more than 256 dimensions, 128 in float32) go through a workspace.
-
-Importing this module needs no triton: that, and the kernels, load with the first block that the engine takes. On a GPU nothing
-has to be set; the first call of a map, precision and number of dimensions compiles for some seconds, batch sizes do not. With
-``TRITON_INTERPRET=1`` in the environment the kernels run on a CPU, slowly, for tests.
+Row sums and gradients are kernels in which the logit map is compiled in; half-precision embeddings are multiplied as they are,
+float32 ones in full precision, and all sums are float32. The same inputs give the same bits. Triton and the kernels load with
+the first block that the engine takes; the first call of a map, precision and number of dimensions compiles for some seconds,
+batch sizes do not. With ``TRITON_INTERPRET=1`` in the environment the kernels run on a CPU, slowly, for tests.
 """
 
 from __future__ import annotations
@@ -26,12 +23,7 @@ from tempplug.types import RowStatistics
 
 
 def refusal(block: Block, logit_map: LogitMap) -> str | None:
-    """Returns why this engine cannot take the block, or None where it can; loads nothing.
-
-    Args:
-        block: anchors, candidates and roles.
-        logit_map: of the batch.
-    """
+    """Returns why this engine cannot take the block, or None where it can; loads nothing."""
     if plan_roles(block.roles) is None:
         return "layouts with several positives or masks have no kernel"
     if plan_map(logit_map) is None:
@@ -54,32 +46,14 @@ def _installed() -> bool:
 
 
 def triton_statistics(block: Block, logit_map: LogitMap) -> RowStatistics:
-    """Returns the statistics of every row.
-
-    Args:
-        block: anchors, candidates and their roles.
-        logit_map: of this batch, not yet bound to a tile.
-
-    Raises:
-        ConfigError: the engine cannot take this block; the message says why.
-    """
+    """Returns the statistics of every row; raises `ConfigError` where `refusal` has a reason."""
     square = block.candidates is block.anchors and block.roles.square and logit_map.uniform and logit_map.symmetric
     positive, negative_lse = _log_sum_exp(block, logit_map, square=square)
     return _assemble(block, logit_map, positive, negative_lse)
 
 
 def mirrored_statistics(block: Block, logit_map: LogitMap) -> tuple[RowStatistics, RowStatistics]:
-    """Returns the statistics of every row of a symmetric cross-view block, and those of every column.
-
-    Both directions share one gradient pass.
-
-    Args:
-        block: N anchors, N candidates, positive on the diagonal.
-        logit_map: the same for both directions.
-
-    Raises:
-        ConfigError: the engine cannot take this block; the message says why.
-    """
+    """Returns the statistics of every row and every column of a symmetric cross-view block, from one gradient pass."""
     if not (logit_map.uniform and logit_map.symmetric):
         return triton_statistics(block, logit_map), triton_statistics(block.mirrored(), logit_map)
     positive, rows, columns = _log_sum_exp(block, logit_map, mirrored=True)
@@ -116,6 +90,6 @@ def _assemble(block: Block, logit_map: LogitMap, positive: Tensor, negative_lse:
         positive_similarity=positive,
         positive_lse=positive_logit,
         negative_lse=negative_lse,
-        positive_count=roles.positive_count(),
-        negative_count=roles.negative_count(),
+        positive_count=roles.positive_count,
+        negative_count=roles.negative_count,
     )

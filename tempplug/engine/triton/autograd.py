@@ -27,13 +27,11 @@ CHUNK = 65536
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a call wants.
+    """What a call computes, in operands of this precision.
 
     Attributes:
-        map: numbers of the logit map; its scale comes as an argument of its own.
-        roles: their numbers.
+        map: numbers of the logit map; its scale is an argument of its own.
         runs: of the pairing of the positives.
-        precision: of the operands.
         square: candidates are the anchors, and logits and roles symmetric: one gradient for both parts of each row.
         mirrored: the log-sum-exp of the columns as well.
     """
@@ -49,10 +47,9 @@ class Job:
 class LogSumExp(torch.autograd.Function):
     """The positives' similarity [N], now with gradient, and the log-sum-exp of each anchor's negatives [N], in nats.
 
-    With ``mirrored`` also that of each candidate's.
-
-    Args of ``apply``: anchors [N, D] and candidates [M, D] float32 unit rows (the same tensor twice for a square), scale []
-    or [N] float32 on their device (any number for other maps), the positives' similarity [N], and the `Job`.
+    With ``mirrored`` also that of each candidate's. Arguments of ``apply``: anchors [N, D] and candidates [M, D] float32 unit
+    rows (the same tensor twice for a square), scale [] or [N] float32 (any number for other maps), the positives' similarity
+    [N], `Job`.
     """
 
     @staticmethod
@@ -140,10 +137,7 @@ def _pivots(job: Job, rows: Side, columns: Side) -> Tensor:
 
 
 def _of_scale(job: Job, anchors: Tensor, gradient: Tensor, scale: Tensor) -> Tensor:
-    """Returns the gradient of the scale.
-
-    It is Σ_j dLoss/dl_ij · s_ij = <a_i, dLoss/da_i> / scale of each anchor; a square's gradient holds every pair twice.
-    """
+    """Returns Σ dLoss/dl_ij · s_ij = <a_i, dLoss/da_i> / scale, by anchor or summed; a square's gradient has pairs twice."""
     parts = [
         torch.linalg.vecdot(anchors[start : start + len(piece), : gradient.shape[1]].float(), piece)
         for start, piece in ((start, gradient[start : start + CHUNK]) for start in range(0, len(gradient), CHUNK))

@@ -1,7 +1,7 @@
 """Logit maps inside a kernel: a tile of similarities in, base-2 logits and slopes out, the map a compile-time choice.
 
 The same formulas as `tempplug.strategies.maps`, which says where they come from; here in float32 and with short polynomials
-for the circular functions. Nothing here knows rows, roles or memory. Importing this module needs triton.
+for the circular functions. Must not depend on rows, roles or memory. Importing this module needs triton.
 """
 
 # mypy: ignore-errors

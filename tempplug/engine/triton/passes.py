@@ -1,6 +1,6 @@
 """The passes of the Triton engine: operands in, kernels launched, statistics and gradients out; nothing waits for the device.
 
-It knows tensors and kernels, not autograd. Importing this module needs triton.
+Must not depend on autograd. Importing this module needs triton.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from tempplug.engine.triton import plan
-from tempplug.engine.triton.kernels import gradients, row_sums, row_sums_online
+from tempplug.engine.triton.kernels import add_product, gradients, row_sums, row_sums_online, slab_gradients
 from tempplug.engine.triton.plan import LOG2E, MapPlan, Tile, Tiles
-from tempplug.engine.triton.slabs import add_product, slab_gradients
 
 # Sums stay this many powers of two below float32's largest number, so that rounded rows a little longer than 1 do no harm.
 LARGEST_SUM = 120.0
@@ -39,9 +38,6 @@ class Work:
         candidates: [M', W] operand, the same tensor where the block is the square of one set.
         dimension: D, of which W is the padded width.
         factor: [1] or [N], the scale in base 2.
-        map: its numbers.
-        roles: their numbers.
-        tiles: of the kernels.
     """
 
     anchors: Tensor
@@ -57,20 +53,21 @@ class Work:
         """The padded number of dimensions."""
         return self.anchors.shape[1]
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What all kernels take beside tensors: the numbers of roles and map, and what is compiled in."""
+        named = {"MAP": self.map.kind, "PER_ANCHOR": self.map.per_anchor, "WIDTH": self.width}
+        return {**self.roles, **self.map.numbers(), **named}
+
     def transposed(self) -> Work:
         """Returns the same pairs the other way round; of square roles with one diagonal, which do not change."""
         return Work(self.candidates, self.anchors, self.dimension, self.factor, self.map, self.roles, self.tiles)
 
 
 def operand(rows: Tensor, precision: torch.dtype, tiles: Tiles) -> Tensor:
-    """Returns unit rows as the matrix units take them: in the precision of the embeddings, padded with zeros.
+    """Returns unit rows [n, D] in the precision of the embeddings, padded with zeros to whole tiles.
 
     bfloat16 and float16 round each number once more, which costs what storing the embeddings in that precision did.
-
-    Args:
-        rows: [n, D] float32.
-        precision: float32, bfloat16 or float16.
-        tiles: which say the width and how numbers are stored.
     """
     count, dimension = rows.shape
     height, width = -(-count // plan.PADDED_ROWS) * plan.PADDED_ROWS, tiles.width(dimension)
@@ -88,11 +85,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], tile: Tile, tensors: dict[str, T
     device = next(iter(tensors.values())).device
     # Kernels go to the current device, which need not be that of the tensors.
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-        kernel[grid](**tensors, **arguments, **tile.options())
-
-
-def _blocks(tile: Tile) -> dict[str, int]:
-    return {"BLOCK_M": tile.rows, "BLOCK_N": tile.columns}
+        kernel[grid](**tensors, **arguments, BLOCK_M=tile.rows, BLOCK_N=tile.columns, **tile.options())
 
 
 def sums(work: Work) -> Tensor:
@@ -100,37 +93,24 @@ def sums(work: Work) -> Tensor:
     count = work.roles["anchors"]
     statistics = torch.empty(2, count, dtype=torch.float32, device=work.anchors.device)
     flag = torch.zeros(1, dtype=torch.int32, device=work.anchors.device)
-    tensors = {
-        "rows": work.anchors,
-        "columns": work.candidates,
-        "factor": work.factor,
-        "statistics": statistics,
-        "flag": flag,
-    }
-    shared = {**work.roles, **work.map.numbers(), "MAP": work.map.kind, "PER_ANCHOR": work.map.per_anchor, "WIDTH": work.width}
+    tensors = {"rows": work.anchors, "columns": work.candidates, "factor": work.factor, "statistics": statistics, "flag": flag}
     tile = work.tiles.sums(work.width, work.map.kind)
     # Only a profile's largest logit is known without its tensor.
     top = LOG2E / work.map.low if work.map.low else 0.0
     headroom = LARGEST_SUM - math.ceil(math.log2(work.roles["candidates"]))
     grid = (-(-count // tile.rows),)
-    _launch(row_sums, grid, tile, tensors, **shared, top=top, headroom=headroom, BLOCK_K=tile.depth, **_blocks(tile))
+    _launch(row_sums, grid, tile, tensors, **work.arguments, top=top, headroom=headroom, BLOCK_K=tile.depth)
     if work.map.kind != "log-odds":
         tile = work.tiles.online(work.width)
         grid = (-(-count // tile.rows),)
-        _launch(row_sums_online, grid, tile, tensors, **shared, BLOCK_K=tile.depth, **_blocks(tile))
+        _launch(row_sums_online, grid, tile, tensors, **work.arguments, BLOCK_K=tile.depth)
     return statistics
 
 
 def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Tensor, *, swapped: bool) -> Tensor:
-    """Returns the gradient of the anchors, or with ``swapped`` that of the candidates, [n, D] float32.
+    """Returns the gradient of the anchors, or with ``swapped`` that of the candidates, [n, D] float32, times ``gain``.
 
-    Args:
-        work: the block; no wider than registers hold.
-        rows: part of the anchors.
-        columns: part of the candidates.
-        pivots: [2] from `tempplug.engine.triton.autograd`.
-        gain: [1] factor of the result.
-        swapped: whose gradient.
+    The block must not be wider than registers hold; the pivots are those of `tempplug.engine.triton.autograd`.
     """
     own, other = (columns, rows) if swapped else (rows, columns)
     count = work.roles["candidates" if swapped else "anchors"]
@@ -150,17 +130,12 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
             "pivots": pivots,
             "gain": gain,
         },
-        **work.roles,
-        **work.map.numbers(),
-        MAP=work.map.kind,
+        **work.arguments,
         DETACH=work.map.detach,
-        PER_ANCHOR=work.map.per_anchor,
         SWAPPED=swapped,
         ROW=own.counts,
         COLUMN=other.counts,
         DIMENSION=work.dimension,
-        WIDTH=work.width,
-        **_blocks(tile),
     )
     return result
 
@@ -226,16 +201,11 @@ def _fill(
         column_begin=across[0],
         column_end=across[1],
         stride=slab.stride(0),
-        **work.roles,
-        **work.map.numbers(),
-        MAP=work.map.kind,
+        **work.arguments,
         DETACH=work.map.detach,
-        PER_ANCHOR=work.map.per_anchor,
         ROW=rows.counts,
         COLUMN=columns.counts,
-        WIDTH=work.width,
         BLOCK_K=tile.depth,
-        **_blocks(tile),
     )
 
 
@@ -258,5 +228,4 @@ def _add(result: Tensor, left: Tensor, right: Tensor) -> None:
         DIMENSION=dimension,
         WIDTH=right.shape[1],
         BLOCK_K=tile.depth,
-        **_blocks(tile),
     )

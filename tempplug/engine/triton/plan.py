@@ -34,7 +34,7 @@ class MapPlan:
         span: largest temperature of a profile minus the smallest.
         curvature: rate of ``exponential``, turns per unit of similarity of ``shifted``.
         offset: 1/(1 - e^-rate) of ``exponential``, shift of ``shifted``.
-        steepest: a bound of the slope, the scale's taken as 1.
+        steepest: a bound of the slope, with a scale of 1.
         scale: [] or [N] of a scale map, with its gradient.
     """
 
@@ -63,10 +63,7 @@ class MapPlan:
 
 
 def plan_map(logit_map: LogitMap) -> MapPlan | None:
-    """Returns the plan of a map, or None where there is no kernel for it.
-
-    A subclass may compute anything, so only the classes themselves count.
-    """
+    """Returns the plan of a map, None where there is no kernel for it, as for subclasses, which may compute anything."""
     kind = type(logit_map)
     if kind is ScaleMap and isinstance(logit_map, ScaleMap):
         return MapPlan("scale", scale=logit_map.scale)
@@ -128,15 +125,7 @@ def _split(pairing: Pairing) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a kernel cuts its work.
-
-    Attributes:
-        rows: of a tile.
-        columns: of a tile.
-        depth: dimensions multiplied at a time.
-        warps: of a program.
-        stages: of the software pipeline.
-    """
+    """How a kernel divides its work: rows, columns and depth of a tile, warps of a program and stages of the pipeline."""
 
     rows: int
     columns: int
@@ -152,14 +141,11 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """The tiles of every kernel, and how wide operands are.
+    """The tiles of every kernel and the width of operands, for a storage precision.
 
-    Those of half precision are the fastest of a search on an H100 with triton 3.6, up to 14 for each kernel and width, of those
-    that spill no registers to memory when they are compiled for sm_90 with triton 3.9.
-
-    Attributes:
-        precision: in which operands are stored.
-        roomy: whether a program may take 200 KiB of shared memory (H100, H200, B200); else it is 99 KiB.
+    Those of half precision are the fastest of a search on an H100 with triton 3.6, up to 14 for each kernel and width, among
+    those that spill no registers to memory when compiled for sm_90 with triton 3.9. With ``roomy`` a program may take 200 KiB
+    of shared memory (H100, H200, B200), else 99 KiB.
     """
 
     precision: torch.dtype
