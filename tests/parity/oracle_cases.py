@@ -339,8 +339,8 @@ def learned_of(arguments: dict[str, Any]) -> list[Tensor]:
 
 def compare(
     strategy: str, objective: str, call: Call, tolerance: float, engine: str = "auto", context: Context = CONTEXTS["plain"]
-) -> None:
-    """Asserts that row losses and gradients are those of the oracle, or that both refuse the call."""
+) -> bool:
+    """Asserts that row losses and gradients are those of the oracle, or else that both refuse the call, and returns which."""
     loss_fn = build(strategy, objective, call, "none", engine)
     arguments, there = oracle_arguments(strategy, objective, call, loss_fn), call.on_device()
     try:
@@ -349,16 +349,16 @@ def compare(
         try:
             context.call(loss_fn, *there.views, **there.inputs)
         except ConfigError:
-            return
+            return False
         raise AssertionError("the loss accepts what the oracle refuses") from refused
     rows = context.call(loss_fn, *there.views, **there.inputs)
-    assert engine in ("auto", loss_fn.record.engine)
+    assert engine in ("auto", loss_fn.record.engine) or not loss_fn.record.engine  # of no anchor with a positive
     assert rows.dtype == (torch.float64 if call.views[0].dtype == torch.float64 else torch.float32)
     assert rows.shape == expected.shape
     error = (rows.detach().cpu() - expected.detach()).abs() / expected.detach().abs().clamp(min=1)
     assert error.max().item() <= tolerance, f"row losses differ by {error.max().item():.2e}, row {int(error.argmax())}"
     if context.backward == "none":
-        return
+        return True
     weights = torch.rand(len(rows), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     leaves, references = [*there.leaves(), *loss_fn.parameters()], [*call.leaves(), *learned_of(arguments)]
     ours = context.gradients((rows * weights.to(rows)).sum(), leaves)
@@ -368,5 +368,7 @@ def compare(
         assert left.dtype == leaf.dtype
         wanted = torch.zeros(leaf.shape).double() if right is None else right.double()
         bound = tolerance * wanted.abs().max().clamp(min=1) + torch.finfo(leaf.dtype).eps * wanted.abs()
-        excess = ((left.cpu().double() - wanted).abs() - bound).max().item()
+        # The gradient of a very short row is beyond float16.
+        excess = torch.where(wanted.isfinite(), (left.cpu().double() - wanted).abs() - bound, 0.0).max().item()
         assert excess <= 0, f"gradient of input {position} is off by {excess:.2e} beyond its bound"
+    return True
