@@ -1,8 +1,7 @@
-"""What must hold for every input: order, shift and scale invariances, slopes, finite values, and identities of gradients."""
+"""Similarities of ±1 and the smallest temperatures leave losses and gradients finite."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -29,25 +28,6 @@ OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperatu
 def randn(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
     values = torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return values.to(dtype).requires_grad_()
-
-
-def value_and_gradients(loss_fn: ContrastiveLoss, *leaves: Tensor, **inputs: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    loss = loss_fn(*leaves, **inputs)
-    return loss.detach(), torch.autograd.grad(loss, leaves)
-
-
-@pytest.mark.parametrize("scale", [1e-10, 1e-6, 1e6, 1e20])
-@pytest.mark.parametrize("layout", ["two-view", "cross-view", "queue"])
-def test_the_length_of_an_embedding_changes_its_own_gradient_alone(layout: Any, scale: float) -> None:
-    a, b, queue = (randn(seed, 6, 5, dtype=torch.float32) for seed in range(3))
-    inputs = {"queue": queue} if layout == "queue" else {}
-    loss_fn = ContrastiveLoss("dystress", "infonce", layout)
-    expected, (of_a, of_b) = value_and_gradients(loss_fn, a, b, **inputs)
-    lengths = torch.logspace(0, math.log10(scale), 6)[:, None]
-    loss, (of_scaled, of_other) = value_and_gradients(loss_fn, (a.detach() * lengths).requires_grad_(), b, **inputs)
-    torch.testing.assert_close((loss, of_other), (expected, of_b), rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(of_scaled * lengths, of_a, rtol=1e-4, atol=1e-5)
-    assert (a * of_a).sum(dim=1).abs().max() < 1e-5  # moving along the embedding itself changes nothing
 
 
 def cornered(dtype: torch.dtype) -> list[tuple[Tensor, Tensor]]:

@@ -313,7 +313,7 @@ class Model(nn.Module):
 @quiet
 @pytest.mark.parametrize(
     ("strategy", "strict", "layout", "negatives"),
-    [(*each, *rest) for each, *rest in zip(every_pair(SPECS, [False, True]), cycle(LAYOUTS), cycle(TERMS), strict=False)],
+    list(zip(SPECS, cycle([False, True]), cycle(LAYOUTS), cycle(TERMS), strict=False)),
 )
 def test_a_model_and_its_loss_can_be_exported(strategy: str, strict: bool, layout: str, negatives: str) -> None:
     if strategy.startswith("amcl"):
