@@ -53,6 +53,11 @@ def test_an_anchor_whose_negatives_are_all_left_out_is_one_without_any(engine: A
     assert numbers["negative_weight"] == 1
 
 
+def test_a_prior_of_zero_changes_nothing() -> None:
+    plain, debiased = (ContrastiveLoss(layout=CROSS, negatives=each)(VIEW_A, VIEW_B) for each in (None, "debiased:prior=0"))
+    assert torch.equal(plain, debiased)
+
+
 def test_log_q_counts_in_training_alone_and_every_call_once() -> None:
     """By the written formula l - ln q with the shares of all rows so far; an item that was never met counts as one."""
     loss_fn = ContrastiveLoss("fixed", "dcl", CROSS, negatives="log-q:size=4", reduction="none")
