@@ -29,7 +29,9 @@ KINDS |= {"keys": "integers", "groups": "integers", "candidate_log_q": "numbers"
 Change = Callable[[Tensor], Any]
 
 
-def _with(value: float) -> Change:
+def with_number(value: float) -> Change:
+    """The last number becomes another."""
+
     def change(tensor: Tensor) -> Tensor:
         changed = tensor.detach().clone()
         changed.view(-1)[-1] = value
@@ -38,61 +40,46 @@ def _with(value: float) -> Change:
     return change
 
 
-NUMBERS = {"NaN": float("nan"), "infinite": float("inf"), "minus infinite": -float("inf")}
+def as_types(*kinds: torch.dtype) -> dict[str, Change]:
+    return {str(kind): (lambda t, kind=kind: t.to(kind)) for kind in kinds}
+
+
+NUMBERS = {str(value): with_number(value) for value in (float("nan"), float("inf"), -float("inf"))}
 ANY: dict[str, Change] = {
-    "list": lambda t: t.tolist(),
-    "numpy": lambda t: t.detach().numpy(),
-    "number": lambda t: 0.5,
-    "text": lambda t: "text",
-    "dict": lambda t: {"a": t},
-    "nested": lambda t: torch.nested.nested_tensor(list(t.detach())),
-    "sparse": lambda t: t.to_sparse(),
-    "meta": lambda t: t.to("meta"),
-    "complex": lambda t: t.to(torch.complex64),
-    "0-d": lambda t: t.flatten()[0],
-    "no rows": lambda t: t[:0],
-    "one more axis": lambda t: t.unsqueeze(-1),
-    "one row less": lambda t: t[:-1],
-    "one row more": lambda t: torch.cat([t, t[:1]]),
+    **{"list": Tensor.tolist, "numpy": lambda t: t.detach().numpy(), "number": lambda t: 0.5, "text": lambda t: "text"},
+    **{"dict": lambda t: {"a": t}, "sparse": Tensor.to_sparse, "meta": lambda t: t.to("meta"), "0-d": lambda t: t.flatten()[0]},
+    **{"no rows": lambda t: t[:0], "one more axis": lambda t: t.unsqueeze(-1), "one row less": lambda t: t[:-1]},
+    **{"one row more": lambda t: torch.cat([t, t[:1]]), "nested": lambda t: torch.nested.nested_tensor(list(t.detach()))},
+    **as_types(torch.complex64),
 }
 WRONG: dict[str, dict[str, Change]] = {
     "embeddings": {
-        **ANY,
-        **{name: _with(value) for name, value in NUMBERS.items()},
-        **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.float8_e4m3fn, torch.int64, torch.bool)},
-        "list of rows": lambda t: list(t),
+        **(ANY | NUMBERS | as_types(torch.float8_e4m3fn, torch.int64, torch.bool)),
+        "list of rows": list,
         "csr": lambda t: t.detach().flatten(0, -2).to_sparse_csr(),
         "mkldnn": lambda t: t.detach().to_mkldnn(),
-        "1-d": lambda t: t.flatten(),
+        "1-d": Tensor.flatten,
         "no dimensions": lambda t: t[..., :0],
         "one dimension less": lambda t: t[..., :-1],
     },
     "integers": {
-        **ANY,
-        **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.float32, torch.float16, torch.bool)},
-        "NaN": lambda t: _with(float("nan"))(t.float()),
-        "negative": _with(-1),
-        "far outside": _with(10**9),
+        **(ANY | as_types(torch.float32, torch.float16, torch.bool)),
+        "NaN": lambda t: with_number(float("nan"))(t.float()),
+        "negative": with_number(-1),
+        "far outside": with_number(10**9),
         "beyond int64": lambda t: torch.full_like(t, 2**63, dtype=torch.uint64),
         "two columns": lambda t: torch.stack([t, t], 1),
     },
     "uncertainty": {
-        **ANY,
-        **{name: _with(value) for name, value in NUMBERS.items()},
-        **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.int64, torch.bool)},
+        **(ANY | NUMBERS | as_types(torch.int64, torch.bool)),
         "triple": lambda t: (t, t, t),
         "pair of numbers": lambda t: (0.5, 0.5),
         "pair with a short one": lambda t: (t, t[:-1]),
         "pair of other kinds": lambda t: (t, t.long()),
     },
-    "numbers": {
-        **ANY,
-        **{name: _with(value) for name, value in NUMBERS.items()},
-        **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.int64, torch.bool)},
-    },
+    "numbers": ANY | NUMBERS | as_types(torch.int64, torch.bool),
     "mask": {
-        **ANY,
-        **{str(kind): (lambda t, kind=kind: t.to(kind)) for kind in (torch.float32, torch.int64, torch.uint8)},
+        **(ANY | as_types(torch.float32, torch.int64, torch.uint8)),
         "one column more": lambda t: torch.cat([t, t[:, :1]], 1),
         "everything": torch.ones_like,
     },

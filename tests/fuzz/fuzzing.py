@@ -15,20 +15,15 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-Kind = Literal["right", "refused", "silent", "obscure", "wrong"]
+NAMES = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.py"))
 FAULTS = ("silent", "obscure", "wrong")
-# Seconds of one fuzzer before it is the next one's turn.
-ROUND = 3.0
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What came of one case.
 
     Attributes:
@@ -38,57 +33,46 @@ class Verdict:
         detail: of a fault, what was seen.
     """
 
-    kind: Kind
+    kind: Literal["right", "refused", "silent", "obscure", "wrong"]
     case: str
     detail: str = ""
 
 
-def names() -> list[str]:
-    """Returns the names of all fuzzers."""
-    return sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.py"))
-
-
-def verdicts(name: str, first: int, *, cases: int | None = None, seconds: float | None = None) -> Iterator[tuple[int, Verdict]]:
-    """Yields the numbers from ``first`` on and their verdicts, until so many cases or seconds are over."""
+def verdict(name: str, number: int) -> Verdict:
+    """Tries one case of a fuzzer."""
     # Cases and toys of other tests serve here too, also where pytest has not put them on the path.
-    for folder in (HERE, HERE.parent / "parity", HERE.parent / "adapters"):
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
-    case, end = importlib.import_module(f"fuzz_{name}").case, None if seconds is None else time.monotonic() + seconds
-    for number in itertools.count(first) if cases is None else range(first, first + cases):
-        if end is not None and time.monotonic() >= end:
-            return
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            verdict = case(number)
-        yield number, verdict
+    sys.path.extend({*map(str, (HERE, HERE.parent, HERE.parent / "parity", HERE.parent / "adapters"))} - {*sys.path})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: Verdict = importlib.import_module(f"fuzz_{name}").case(number)
+    return found
 
 
 def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Tries random cases until it is interrupted.")
-    parser.add_argument("fuzzers", nargs="*", metavar="NAME", help=f"of {', '.join(names())}; all by default")
+    parser.add_argument("fuzzers", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all by default")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="of all together; by default until Ctrl-C")
     parser.add_argument("--seed", type=int, default=0, help="number of the first case")
     parser.add_argument("--cases", type=int, help="how many of each fuzzer")
     flags = parser.parse_args(words)
-    if unknown := set(flags.fuzzers) - set(names()):
-        parser.error(f"no fuzzer {', '.join(sorted(unknown))}; there are {', '.join(names())}")
-    counts: dict[str, Counter[str]] = {name: Counter() for name in flags.fuzzers or names()}
+    if unknown := set(flags.fuzzers) - set(NAMES):
+        parser.error(f"no fuzzer {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    counts: dict[str, Counter[str]] = {name: Counter() for name in flags.fuzzers or NAMES}
     end = time.monotonic() + flags.seconds
     try:
-        for name in counts if flags.cases is not None else itertools.cycle(counts):
-            left = end - time.monotonic()
-            if left <= 0:
-                break
-            turn = left if flags.cases is not None else min(ROUND, left)
-            following = flags.seed + counts[name].total()
-            for number, verdict in verdicts(name, following, cases=flags.cases, seconds=turn):
-                counts[name][verdict.kind] += 1
-                if verdict.kind in FAULTS:
-                    print(f"{verdict.kind}: {verdict.case}\n    {verdict.detail}")
+        for number in itertools.count(flags.seed) if flags.cases is None else range(flags.seed, flags.seed + flags.cases):
+            for name, seen in counts.items():
+                if time.monotonic() >= end:
+                    break
+                found = verdict(name, number)
+                seen[found.kind] += 1
+                if found.kind in FAULTS:
+                    print(f"{found.kind}: {found.case}\n    {found.detail}")
                     print(f"    python tests/fuzz/run.py {name} --seed {number} --cases 1", flush=True)
+            if time.monotonic() >= end:
+                break
     except KeyboardInterrupt:
         print()
-    for name, found in counts.items():
-        print(f"{name}: {found.total()} cases: {', '.join(f'{found[kind]} {kind}' for kind in ('right', 'refused', *FAULTS))}")
-    return int(any(found[kind] for found in counts.values() for kind in FAULTS))
+    for name, seen in counts.items():
+        print(f"{name}: {seen.total()} cases: {', '.join(f'{seen[kind]} {kind}' for kind in ('right', 'refused', *FAULTS))}")
+    return int(any(seen[kind] for seen in counts.values() for kind in FAULTS))

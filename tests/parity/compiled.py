@@ -109,17 +109,14 @@ def kernels(map: str, precision: str, dimension: int, block: str, roomy: bool = 
 CALLS: list[tuple[Any, ...]] = [
     ("scale", "bfloat16", 128, "square"),
     ("scale", "bfloat16", 256, "mirrored"),
-    ("scale", "bfloat16", 512, "square"),
     ("per-anchor", "bfloat16", 128, "cross"),
-    ("log-odds", "bfloat16", 256, "square"),
+    ("log-odds", "bfloat16", 128, "square"),
     ("log-odds", "bfloat16", 512, "square"),
-    ("cosine", "bfloat16", 128, "square"),
     ("cosine", "bfloat16", 256, "square"),
     ("shifted", "bfloat16", 128, "cross"),
     ("shifted", "bfloat16", 256, "square"),
     ("shifted", "bfloat16", 512, "square"),
     ("scale", "bfloat16", 256, "square", False),
-    ("scale", "float32", 128, "square"),
     ("scale", "float32", 300, "square"),
     ("shifted", "float32", 128, "square"),
 ]

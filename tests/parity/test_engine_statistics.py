@@ -25,12 +25,11 @@ WAYS: list[tuple[EngineName, str]] = [("dense", "one tile"), *(("tiled", cut) fo
 # Terms of negatives, the pair function, and what else is wanted.
 Extras = tuple[tuple[str, ...], str | None, tuple[bool, int]]
 EXTRAS: list[Extras] = [
-    *(((), None, more) for more in ((False, 0), (True, 2), (True, 0), (False, 3))),
+    *(((), None, more) for more in ((False, 0), (True, 2))),
     *(((term,), None, (False, 0)) for term in TERMS),
     *(((), function, (False, 0)) for function in FUNCTIONS),
-    *(((term,), "softplus", (False, 0)) for term in ("too similar", "the similarity itself", "of each candidate")),
-    (("of each candidate",), None, (True, 2)),
-    (tuple(TERMS), None, (False, 0)),
+    (("too similar", "the similarity itself"), "softplus", (False, 0)),
+    (tuple(TERMS), None, (True, 3)),
 ]
 # Whose logit of (i, j) is that of (j, i).
 BOTH_WAYS = [name for name in MAPS if "pair" not in name and "anchor" not in name]

@@ -212,7 +212,7 @@ def test_size_of_the_upstream_gradient_does_not_matter(make: Cloud, temperature:
 
 
 @pytest.mark.parametrize("cloud", ["duplicates", "cone"])
-@pytest.mark.parametrize("strategy", ["fixed:temperature=0.0125", "fixed:temperature=0.01", "temperature-free"])
+@pytest.mark.parametrize("strategy", ["fixed:temperature=0.0125", "fixed:temperature=0.002", "temperature-free"])
 def test_upstream_gradients_of_any_size_beside_several_positives(strategy: str, cloud: str) -> None:
     """At similarity 1 and -1 sums are as far from 1 as they come, and the log-odds clamp; in a cone all are near 1."""
     (a,) = leaves_of("labels+one view", 30, 64)
@@ -222,23 +222,6 @@ def test_upstream_gradients_of_any_size_beside_several_positives(strategy: str, 
     for factor in (1e8, 1e-10):
         _, gradient = value_and_gradient(lambda leaf, factor=factor: loss_fn(leaf) * factor, [a], torch.float32)
         assert worst(gradient / factor, exact) <= 2e-5
-
-
-def test_several_positives_are_exact_at_temperatures_too_small_for_plain_sums() -> None:
-    leaves = leaves_of("labels+one view", 40, 64)
-    value, exact = value_and_gradient(plain("labels+one view", scaled(0.002)), leaves, torch.float64)
-    found, gradient = value_and_gradient(ours("labels+one view", "fixed:temperature=0.002", "tiled"), leaves, torch.float32)
-    assert found.item() == pytest.approx(value.item(), rel=1e-5)
-    assert worst(gradient, exact) <= 1e-4
-
-
-def test_incoming_gradients_of_any_size_keep_their_digits_at_small_temperatures() -> None:
-    a, b = (each.requires_grad_() for each in leaves_of("two-view", 17, 6))
-    rows = ours("two-view", "fixed:temperature=0.015", "tiled", reduction="none")(a, b)
-    usual = torch.autograd.grad(rows.sum(), [a, b], retain_graph=True)
-    for factor in (2.0**-100, 2.0**60):
-        for found, other in zip(torch.autograd.grad((rows * factor).sum(), [a, b], retain_graph=True), usual, strict=True):
-            torch.testing.assert_close(found, other * factor, rtol=1e-5, atol=1e-43)
 
 
 @pytest.mark.parametrize("name", ["two-view", "cross-view", "symmetric"])

@@ -51,27 +51,9 @@ def test_both_ways_and_one_way_are_siglips_loss(engine: EngineName, cut: str, sy
     expected = row_sums(logits, -scale * bias if relative else bias, torch.eye(ROWS, dtype=torch.bool)).mean()
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=0)
     torch.testing.assert_close(found, torch.autograd.grad(expected, [a, b, log_scale, bias]), rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_row_is_the_sum_of_its_blocks_with_the_terms_of_their_negatives(engine: EngineName) -> None:
-    """A block that holds the positives of its anchors adds them once more; a pair that is left out adds nothing."""
-    a, b = views()
-    layout, negatives = "cross-view:directions=ab+aa+ba+bb,softmax=joint", "false-negatives:margin=0.1+hardness:strength=3"
-    loss_fn = ContrastiveLoss("fixed:temperature=0.5", "sigmoid:initial_bias=-1", layout, negatives=negatives, engine=engine)
-    loss = loss_fn.double()(a, b)
-    found = torch.autograd.grad(loss, [a, b, loss_fn.objective.bias])
-    bias = torch.full((1,), -1.0, dtype=torch.float64, requires_grad=True)
-    x, y, own = normalize(a), normalize(b), torch.eye(ROWS, dtype=torch.bool)
-    threshold = (x * y).sum(1, keepdim=True) + 0.1
-    expected = torch.zeros(ROWS, dtype=torch.float64)
-    for left, right, paired in ((x, y, True), (x, x, False), (y, x, True), (y, y, False)):
-        s = left @ right.T
-        terms = torch.where(s > threshold, -torch.inf, 3 * s).detach().masked_fill(own, 0.0 if paired else -torch.inf)
-        expected = expected + row_sums(2 * s + terms, bias, own & paired)
-    assert loss_fn.record.negatives_left_out > 0
-    torch.testing.assert_close(loss, expected.mean(), rtol=1e-12, atol=0)
-    torch.testing.assert_close(found, torch.autograd.grad(expected.mean(), [a, b, bias]), rtol=1e-9, atol=1e-12)
+    shown = loss_fn.record.numbers()
+    assert [shown["loss"], shown["objective_bias"]] == pytest.approx([loss.item(), bias.item()], rel=1e-12)
+    assert not shown.keys() & {"infonce", "positive_probability", "gradient_scale", "effective_negatives"}
 
 
 @pytest.mark.parametrize(("engine", "layout"), every_pair(ENGINES, ["cross-view", "labels"]))
@@ -86,35 +68,12 @@ def test_pairs_far_on_their_side_keep_their_digits(engine: EngineName, layout: A
     assert found.item() == pytest.approx((1 if given else 0) * math.exp(-20), rel=1e-5)  # negatives minus positives
 
 
-def test_second_derivatives_are_those_of_the_formula() -> None:
-    loss_fn = ContrastiveLoss("learnable", "sigmoid:initial_bias=-2", "cross-view", engine="dense").double()
-    leaves = [*views(), *(each.detach().requires_grad_() for each in loss_fn.parameters())]
-
-    def call(a: Tensor, b: Tensor, log_scale: Tensor, bias: Tensor) -> Tensor:
-        learned = {"strategy.log_scale": log_scale, "objective.bias": bias}
-        value: Tensor = torch.func.functional_call(loss_fn, learned, (a, b))
-        return value
-
-    assert torch.autograd.gradgradcheck(call, leaves)
-
-
 @pytest.mark.parametrize("engine", ["auto", *ENGINES])
 def test_an_anchor_without_a_negative_has_the_loss_of_its_positive(engine: EngineName) -> None:
     a = torch.randn(1, 4, dtype=torch.float64)
     loss_fn = ContrastiveLoss("fixed:temperature=0.5", "sigmoid:initial_bias=-1.5", "cross-view", engine=engine).double()
     with pytest.warns(RuntimeWarning, match="1 of 1 anchors without a negative: .* a loss of their positives alone, here"):
         assert loss_fn(a, a).item() == pytest.approx(math.log1p(math.exp(1.5 - 2)), rel=1e-12)
-
-
-@pytest.mark.parametrize("engine", ["auto", *ENGINES])
-def test_the_record_shows_the_bias_and_no_softmax(engine: EngineName) -> None:
-    loss_fn = ContrastiveLoss("learnable", "sigmoid", engine=engine).double()
-    loss = loss_fn(*views())
-    shown = loss_fn.record.numbers()
-    assert shown["loss"] == pytest.approx(loss.item(), rel=1e-12)
-    assert shown["objective_bias"] == -10
-    assert shown["temperature_mean"] == pytest.approx(0.07)
-    assert not shown.keys() & {"infonce", "positive_probability", "gradient_scale", "effective_negatives"}
 
 
 def test_the_bias_is_learned_saved_and_spared_by_weight_decay() -> None:

@@ -176,15 +176,6 @@ def test_show_explains_every_strategy_objective_and_term(
     assert all(made[name] == option.default for name, option in declared.items() if not option.required)
 
 
-def test_show_prints_ranges_and_required_options(run_command: Run) -> None:
-    _, out, _ = run_command("show", "macl")
-    assert "    floor_ratio       default 0.1    greater than 0 and at most 1; " in out
-    _, out, _ = run_command("show", "head-tail")
-    assert "  spec     head-tail:class_counts=100/100,temperature_head=1,temperature_tail=0.1\n" in out
-    _, out, _ = run_command("show", "dcl")
-    assert out.endswith("  spec     dcl\n  options  none\n")
-
-
 def test_presets_prints_each_loss_with_its_batch_and_its_source(run_command: Run) -> None:
     status, out, err = run_command("presets")
     assert (status, err) == (0, "")

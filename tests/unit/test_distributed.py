@@ -159,7 +159,7 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:layout '.*' leaves .* without a negative:RuntimeWarning")
-@pytest.mark.parametrize("sizes", [(4, 4), (3, 5), (2, 4, 3)], ids=str)
+@pytest.mark.parametrize("sizes", [(4, 4), (2, 4, 3)], ids=str)
 def test_processes_together_equal_one(sizes: tuple[int, ...], tmp_path: Path) -> None:
     mp.spawn(worker, (sizes, str(tmp_path)), nprocs=len(sizes))
     results = torch.load(tmp_path / "results.pt")

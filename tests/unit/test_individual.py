@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -14,30 +15,40 @@ from tempplug.errors import ConfigError
 
 
 class Reference:
-    """The moving averages in plain Python, example by example; the two views' means are averaged."""
+    """The moving averages in plain Python, example by example.
 
-    def __init__(self, size: int, **options: float) -> None:
+    Of two joined views the means are averaged. Two directions have a state each and, as LibAUC's, take s - s⁺ in place of s.
+    """
+
+    def __init__(self, size: int, directions: int, **options: float) -> None:
         wanted = {"rho": 0.3, "gamma": 0.8, "momentum": 0.9, "rate": 0.01, "low": 0.05, "high": 1.0, "init": 0.1} | options
         self.__dict__.update(wanted)
-        self.tau, self.s, self.u = [self.init] * size, [0.0] * size, [0.0] * size
+        self.size, self.directions, states = size, directions, size * directions
+        self.tau, self.s, self.u = [self.init] * states, [0.0] * states, [0.0] * states
 
     def step(self, a: Tensor, b: Tensor, index: list[int]) -> None:
-        both = torch.cat([normalize(a), normalize(b)])
-        similarity = (both @ both.T).tolist()
-        n = len(a)
+        a, b, n = normalize(a), normalize(b), len(a)
+        of_pairs, both = a @ b.T, torch.cat([a, b]) @ torch.cat([a, b]).T
         for place, example in enumerate(index):
-            tau = self.tau[example]
-            exponentials, products = [], []
-            for anchor in (place, n + place):
-                others = [each for each in range(2 * n) if each % n != place]
-                exponentials.append([math.exp(similarity[anchor][each] / tau) for each in others])
-                products.append([math.exp(similarity[anchor][each] / tau) * similarity[anchor][each] for each in others])
-            g = sum(sum(each) / len(each) for each in exponentials) / 2
-            self.s[example] = g if self.s[example] == 0 else (1 - self.gamma) * self.s[example] + self.gamma * g
-            weighted = sum(sum(each) / len(each) for each in products) / 2 / self.s[example]
-            gradient = max(-3.0, min(3.0, math.log(self.s[example]) + self.rho - weighted / tau))
-            self.u[example] = (1 - self.momentum) * self.u[example] + self.momentum * gradient
-            self.tau[example] = min(self.high, max(self.low, tau - self.rate * self.u[example]))
+            if self.directions == 1:
+                others = torch.arange(2 * n) % n != place
+                self.update(example, [both[anchor, others].tolist() for anchor in (place, n + place)])
+                continue
+            for side, rows in enumerate((of_pairs, of_pairs.T)):
+                self.update(side * self.size + example, [(rows[place] - rows[place, place])[torch.arange(n) != place].tolist()])
+
+    def update(self, example: int, negatives: list[list[float]]) -> None:
+        """Moves one state by the similarities that one or two anchors have to their negatives."""
+        tau = self.tau[example]
+        g, product = (
+            sum(sum(math.exp(s / tau) * factor(s) for s in each) / len(each) for each in negatives) / len(negatives)
+            for factor in (lambda s: 1.0, lambda s: s)
+        )
+        self.s[example] = g if self.s[example] == 0 else (1 - self.gamma) * self.s[example] + self.gamma * g
+        weighted = product / self.s[example]
+        gradient = max(-3.0, min(3.0, math.log(self.s[example]) + self.rho - weighted / tau))
+        self.u[example] = (1 - self.momentum) * self.u[example] + self.momentum * gradient
+        self.tau[example] = min(self.high, max(self.low, tau - self.rate * self.u[example]))
 
 
 def pairs(rows: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -47,14 +58,22 @@ def pairs(rows: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("options", "engine"),
-    [({}, "dense"), ({"rho": 1.5, "rate": 0.2}, "tiled"), ({"gamma": 0.3, "momentum": 0.2, "init": 0.5}, "tiled")],
+    ("options", "directions", "engine"),
+    [
+        ({}, 1, "dense"),
+        ({"rho": 1.5, "rate": 0.2}, 1, "tiled"),
+        ({"gamma": 0.3, "momentum": 0.2, "init": 0.5}, 1, "tiled"),
+        ({"init": 0.5, "gamma": 0.4, "rho": 1, "rate": 0.1}, 2, "tiled"),
+    ],
 )
-def test_temperatures_move_as_the_formula_says(options: dict[str, float], engine: str) -> None:
+def test_temperatures_move_as_the_formula_says(options: dict[str, float], directions: int, engine: Any) -> None:
     names = {"rate": "learning_rate", "init": "temperature_init"}
     spec = "individual:size=9," + ",".join(f"{names.get(key, key)}={value}" for key, value in options.items())
-    loss_fn = ContrastiveLoss(spec.rstrip(","), "dcl", engine=engine).double()
-    reference = Reference(9, **options)
+    if directions == 2:
+        loss_fn = ContrastiveLoss(f"{spec},per_view=true,relative=true", "dcl", "cross-view", symmetric=True, engine=engine)
+    else:
+        loss_fn = ContrastiveLoss(spec.rstrip(","), "dcl", engine=engine)
+    loss_fn, reference = loss_fn.double(), Reference(9, directions, **options)
     loss_fn.strategy.temperatures.fill_(reference.init)  # in float64, what the constructor rounded to float32
     for step, index in enumerate([[0, 3, 5, 8], [3, 1, 8, 2], [5, 3, 0, 7]]):
         a, b = pairs(4, step)

@@ -159,21 +159,31 @@ def test_layout_gather_and_engine_are_read_in_every_call(monkeypatch: pytest.Mon
         loss_fn(a, b, **masks)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-10, 1e18, 3e38])
-def test_lengths_do_not_matter_and_rows_of_zeros_are_counted(scale: float) -> None:
-    a, loss_fn = A.clamp(-1, 1), ContrastiveLoss("temperature-free", layout="cross-view", reduction="none")
-    expected = loss_fn(a, B)
-    rows = a.clone()
+@pytest.mark.parametrize(
+    ("scale", "layout"), [*every_pair([1e-10, 1e18, 3e38], ["two-view", "cross-view", "queue"]), (0.0, "cross-view")]
+)
+def test_the_length_of_a_row_changes_its_own_gradient_alone_and_rows_of_zeros_are_counted(scale: float, layout: Any) -> None:
+    a, loss_fn = A.clamp(-1, 1).requires_grad_(), ContrastiveLoss("temperature-free", layout=layout, reduction="none")
+    rows, other = a.detach().clone(), B.clone().requires_grad_()
     rows[2] *= scale
     rows.requires_grad_()
-    found = loss_fn(rows, B)
-    found.sum().backward()
-    assert rows.grad is not None
-    assert rows.grad.isfinite().all()
-    assert rows.grad[2].any() == (scale > 0)
-    assert loss_fn.record.zero_norm_rows.item() == (scale == 0)
-    expected[2] = expected[2] if scale else math.log(5)  # similar to nothing
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    given = {"queue": A.flip(1)} if layout == "queue" else {}
+    found, expected = loss_fn(rows, other, **given), loss_fn(a, other, **given)
+    assert loss_fn.record.zero_norm_rows.item() == 0
+    (of_rows, of_other), (of_a, of_b) = (
+        torch.autograd.grad(each.sum(), leaves) for each, leaves in ((found, (rows, other)), (expected, (a, other)))
+    )
+    assert of_rows.isfinite().all()
+    if scale:
+        torch.testing.assert_close((found, of_other), (expected, of_b), rtol=1e-5, atol=1e-5)
+        of_rows[2] *= scale
+        torch.testing.assert_close(of_rows, of_a, rtol=1e-4, atol=1e-5)
+        assert (a * of_a).sum(1).abs().max() < 1e-5, "moving along the embedding itself changes nothing"
+    else:
+        loss_fn(rows, other)
+        assert loss_fn.record.zero_norm_rows.item() == 1
+        assert not of_rows[2].any()
+        torch.testing.assert_close(found[2].item(), math.log(5))  # similar to nothing
 
 
 @pytest.mark.parametrize(("layout", "dtype"), every_pair(["labels", "two-view", "queue"], [torch.float64, torch.bfloat16]))

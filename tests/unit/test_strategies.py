@@ -107,27 +107,6 @@ def test_each_view_has_a_network_of_its_own() -> None:
     assert [bool(each.any()) for each in gradients] == [True] * half + [False] * half
 
 
-def test_an_example_has_one_temperature_for_each_view() -> None:
-    """LibAUC's update for images and texts, written out: s - s⁺ in the place of s, nothing shared by the two directions."""
-    a, b = (torch.randn(4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
-    spec = "individual:size=6,per_view=true,relative=true,temperature_init=0.5,gamma=0.4,rho=1,learning_rate=0.1"
-    loss_fn = ContrastiveLoss(spec, "dcl", "cross-view", symmetric=True).double()
-    index, tau, u, v = [5, 0, 2, 3], torch.full((2, 6), 0.5).double(), torch.zeros(2, 6).double(), torch.zeros(2, 6).double()
-    similarity = torch.nn.functional.cosine_similarity(a[:, None], b[None], dim=2)
-    for _ in range(3):
-        loss_fn(a, b, index=torch.tensor(index))
-        for side, rows in enumerate((similarity, similarity.T)):
-            for place, example in enumerate(index):
-                h = torch.cat([rows[place, :place], rows[place, place + 1 :]]) - rows[place, place]
-                t = tau[side, example].clone()
-                g = torch.exp(h / t).mean()
-                u[side, example] = 0.6 * u[side, example] + 0.4 * g if u[side, example] else g
-                slope = u[side, example].log() + 1 - (torch.exp(h / t) * h / t).mean() / u[side, example]
-                v[side, example] = 0.1 * v[side, example] + 0.9 * slope.clamp(-3, 3)
-                tau[side, example] = (t - 0.1 * v[side, example]).clamp(0.05, 1)
-    torch.testing.assert_close(loss_fn.strategy.temperatures, tau.flatten(), rtol=1e-10, atol=0)
-
-
 def test_shifted_dystress_defaults_to_the_width_that_ends_at_the_maximum_and_warns_of_another() -> None:
     assert create_strategy("dystress:profile=shifted,shift=-0.4").width == pytest.approx(0.7)
     with pytest.warns(RuntimeWarning, match="not temperature_max=0.2, which width=0.7 gives"):

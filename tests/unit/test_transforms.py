@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from covering import every_pair
-from torch import Tensor
 from torch.func import functional_call, grad, hessian, jvp, vmap
 
 from tempplug import ContrastiveLoss
@@ -69,19 +68,17 @@ def test_parameters_tangents_and_second_derivatives() -> None:
     torch.testing.assert_close(second, expected, rtol=1e-8, atol=1e-10)
 
 
-def test_rows_of_zeros_have_no_gradient() -> None:
-    loss_fn, _ = make("fixed", "two-view")
-    rows = A[0].clone()
-    rows[2] = 0
+@pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
+def test_rows_of_zeros_a_batch_of_one_and_nan() -> None:
+    """No gradient of the first two, and an error for the last."""
+    loss_fn, rows, bad = make("fixed", "two-view", objective="dcl")[0], A[0].clone(), A[0].clone()
+    rows[2], bad[1, 1] = 0, float("nan")
     found = vmap(grad(lambda x: loss_fn(x, B[0])))(rows[None])[0]
     assert found.isfinite().all()
     assert not found[2].any()
-
-
-@pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
-def test_a_batch_of_one_is_zero() -> None:
-    loss_fn, _ = make("fixed", "two-view", objective="dcl")
     assert not vmap(grad(lambda x, y: loss_fn(x, y)))(A[:, :1], B[:, :1]).any()
+    with pytest.raises(NonFiniteError, match="view_a holds NaN"):
+        grad(lambda x: loss_fn(x, B[0]))(bad)
 
 
 @pytest.mark.parametrize("transform", [grad, vmap])
@@ -117,10 +114,3 @@ def test_no_record_and_no_state_comes_out_of_a_transform() -> None:
     assert loss_fn.strategy.floor_hits.item() == 0
     with pytest.raises(ConfigError, match="record is empty: call the loss first, outside of the transforms"):
         _ = loss_fn.record
-
-
-def test_a_gradient_of_what_is_no_number_is_refused() -> None:
-    bad: Tensor = A[0].clone()
-    bad[1, 1] = float("nan")
-    with pytest.raises(NonFiniteError, match="view_a holds NaN"):
-        grad(lambda x: make("fixed", "two-view")[0](x, B[0]))(bad)
