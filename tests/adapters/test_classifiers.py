@@ -23,6 +23,7 @@ from tempplug_adapters.images.representations import unit_rows
 from tempplug_adapters.vision.evaluation import classifiers
 from tempplug_adapters.vision.evaluation.classifiers import (
     LABELS,
+    accuracy,
     few_label_accuracies,
     few_shot_indices,
     fit_linear_probe,
@@ -30,7 +31,6 @@ from tempplug_adapters.vision.evaluation.classifiers import (
     linear_scores,
     svc_probe,
 )
-from tempplug_adapters.vision.evaluation.scores import accuracy
 from tempplug_adapters.vision.evaluation.settings import MACL_CIFAR10, PROBES, LinearProbeSettings
 
 

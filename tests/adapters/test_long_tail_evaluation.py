@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.images.long_tail import long_tail_indices
-from tempplug_adapters.vision.evaluation.classifiers import few_shot_indices
+from tempplug_adapters.vision.evaluation.classifiers import accuracy, class_accuracies, few_shot_indices, long_tail_score
 from tempplug_adapters.vision.evaluation.evaluations import long_tail_evaluation
-from tempplug_adapters.vision.evaluation.scores import accuracy, class_accuracies, long_tail_score
 
 
 def long_tailed_digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -28,8 +28,7 @@ from tempplug_adapters.storage.files import (
     write_into,
     write_json,
 )
-from tempplug_adapters.storage.lock import LOCK_FILE, locked
-from tempplug_adapters.storage.manifest import MANIFEST, seal, verify
+from tempplug_adapters.storage.manifest import LOCK_FILE, MANIFEST, locked, seal, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.command_line import choose_device, plain_warnings
 
@@ -278,7 +277,7 @@ def test_every_bit_and_every_cut_is_found(tmp_path: Path) -> None:
 
 HOLDS = """
 import sys
-from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.storage.manifest import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()

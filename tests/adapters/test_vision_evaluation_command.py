@@ -25,9 +25,14 @@ from tempplug_adapters.images.long_tail import long_tail_indices
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.vision.evaluation import evaluations
-from tempplug_adapters.vision.evaluation.classifiers import few_label_accuracies, fit_linear_probe, knn_votes, svc_probe
+from tempplug_adapters.vision.evaluation.classifiers import (
+    accuracy,
+    few_label_accuracies,
+    fit_linear_probe,
+    knn_votes,
+    svc_probe,
+)
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation, long_tail_evaluation
-from tempplug_adapters.vision.evaluation.scores import accuracy
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings, LinearProbeSettings
 from tempplug_adapters.vision.evaluation_command import evaluation_table
 from tempplug_adapters.vision.recipes import SIMCLR

@@ -13,8 +13,7 @@ from vision_train_toys import TinyBackbone, built, images, small, tiny  # noqa: 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_adapters.images.image_data import DATASETS
 from tempplug_adapters.training.flags import build_parser
-from tempplug_adapters.vision.recipe import VisionRecipe
-from tempplug_adapters.vision.recipes import METHODS
+from tempplug_adapters.vision.recipes import METHODS, VisionRecipe
 
 SCHEDULE = "schedule:shape=cosine,temperature_min=0.1,temperature_max=1,period=1,seed=0,granularity=epoch"
 

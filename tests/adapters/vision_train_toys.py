@@ -13,8 +13,7 @@ from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_set import ImageArray
 from tempplug_adapters.training.train import train
 from tempplug_adapters.vision import vision_method
-from tempplug_adapters.vision.recipe import VisionRecipe
-from tempplug_adapters.vision.recipes import METHODS
+from tempplug_adapters.vision.recipes import METHODS, VisionRecipe
 from tempplug_adapters.vision.vision_images import VisionImages
 from tempplug_adapters.vision.vision_method import TwoViews, VisionMethod
 

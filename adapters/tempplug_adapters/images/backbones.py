@@ -13,8 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
-from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
-from tempplug_adapters.images.networks import RESNETS, VITS, create_resnet, create_vit
+from tempplug_adapters.images.networks import (
+    LIBRARIES,
+    RESNETS,
+    VITS,
+    create_installed,
+    create_resnet,
+    create_vit,
+    trained_normalisation,
+)
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.own_modules import create_module, find
 

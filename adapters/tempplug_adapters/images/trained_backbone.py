@@ -18,8 +18,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
-from tempplug_adapters.images.installed_models import CLASSIFIERS
-from tempplug_adapters.images.networks import RESNETS, VITS
+from tempplug_adapters.images.networks import CLASSIFIERS, RESNETS, VITS
 from tempplug_adapters.storage.files import one_line, write_into
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors

@@ -14,7 +14,7 @@ from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_part
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
-from tempplug_adapters.vision.recipe import VisionRecipe
+from tempplug_adapters.vision.recipes import VisionRecipe
 
 ALIGNED_IMAGES = 2000
 """Most test images whose two views are compared: the same images for every strategy and seed."""

@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation, create_small_crops
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
-from tempplug_adapters.images.image_inputs import as_images, find_images
+from tempplug_adapters.images.image_data import as_images, find_images
 from tempplug_adapters.images.networks import VITS
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone, save_backbone

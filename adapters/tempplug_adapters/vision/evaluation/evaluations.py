@@ -24,11 +24,15 @@ from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.images.long_tail import head_mid_tail, long_tail_part
 from tempplug_adapters.images.representations import check_labels, check_representations, represent
 from tempplug_adapters.vision.evaluation.classifiers import (
+    accuracy,
+    accuracy_within,
+    class_accuracies,
     few_label_accuracies,
     few_shot_indices,
     fit_linear_probe,
     knn_votes,
     linear_scores,
+    long_tail_score,
     svc_probe,
 )
 from tempplug_adapters.vision.evaluation.plots import (
@@ -37,7 +41,6 @@ from tempplug_adapters.vision.evaluation.plots import (
     embed_in_plane,
     similarity_histogram,
 )
-from tempplug_adapters.vision.evaluation.scores import accuracy, accuracy_within, class_accuracies, long_tail_score
 from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings, LinearProbeSettings
 
 logger = logging.getLogger(__name__)
