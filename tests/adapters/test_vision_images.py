@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from tempplug_adapters.images.representations import represent
 from tempplug_adapters.images.trained_backbone import load_backbone
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision import vision_images
+from tempplug_adapters.vision.evaluation import classifiers, evaluations
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
-from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, MACL_CIFAR10, EvaluationSettings
 from tempplug_adapters.vision.recipes import METHODS
 from tempplug_adapters.vision.vision_images import VisionImages, load_vision
 
@@ -135,8 +137,10 @@ def test_supervision_needs_labels(monkeypatch: pytest.MonkeyPatch) -> None:
         load_vision(small("simclr", imbalance_ratio=2), "unlabelled", None)
 
 
-def test_figures_are_those_of_the_evaluations(tmp_path: Path) -> None:
-    train, test = load_images("digits", "train", None, count=300), load_images("digits", "test", None)
+def test_figures_are_those_of_the_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classifiers, "LABELS", (10, 20))
+    monkeypatch.setitem(evaluations.PROBES, "macl-cifar10", replace(MACL_CIFAR10, epochs=4))
+    train, test = (load_images("digits", split, None, count=300) for split in ("train", "test"))  # type: ignore[arg-type]
     recipe = small("simclr", width=8, image_size=10, augmentation="simclr-cifar", neighbours=7, channels_last=False).changed(
         num_train_epochs=1, seed=3, evaluations=EVALUATIONS, probe="macl-cifar10", head_above=33, tail_below=27
     )

@@ -127,6 +127,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             calls.append({"views": views, "module": step, **named})
 
         step.register_forward_pre_hook(hook, with_kwargs=True)
+        if isinstance(step.backbone, TinyBackbone):
+            step.backbone.module[0].register_forward_hook(lambda _, __, output: calls[-1].update(output=output))
 
     monkeypatch.setattr(TwoViews, "__init__", watched)
     return calls
