@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from covering import every_pair
+from launched.largest import Largest
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 from tempplug_adapters.images.representations import unit_rows
@@ -106,23 +105,11 @@ def test_neither_temperature_nor_length_nor_precision_of_rows_turns_a_vote() -> 
         assert vote(bank.requires_grad_(), labels, queries, 9, 0.1) == plain
 
 
-class Largest(TorchDispatchMode):
-    """The number of values in the largest tensor that was made."""
-
-    numel = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        found = func(*args, **(kwargs or {}))
-        for each in found if isinstance(found, (tuple, list)) else [found]:
-            self.numel = max(self.numel, each.numel() if isinstance(each, Tensor) else 0)
-        return found
-
-
 def test_a_vote_needs_the_memory_of_a_tile() -> None:
     (bank, labels), (queries, _) = points(20000), points(600, seed=1)
     with Largest() as largest:
         knn_votes(bank, labels, queries, k=20, temperature=0.1)
-    assert largest.numel <= classifiers._SIMILARITIES, "all similarities at once would be 12 million"
+    assert largest.numbers <= classifiers._SIMILARITIES, "all similarities at once would be 12 million"
 
 
 def by_hand(rows: Tensor, labels: Tensor, settings: LinearProbeSettings) -> tuple[np.ndarray, list[float]]:

@@ -97,9 +97,11 @@ def test_a_drawing_is_whole_and_the_same_each_time(tmp_path: Path, draw: Callabl
 
 def test_no_two_classes_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[tuple[str, str, str, int]] = []
+    scatter = Axes.scatter
 
-    def watch(self: Axes, x: np.ndarray, *args: object, **options: object) -> None:
+    def watch(self: Axes, x: np.ndarray, *args: object, **options: object) -> object:
         looks.append((str(options["color"]), str(options["marker"]), str(options["label"]), len(x)))
+        return scatter(self, x, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Axes, "scatter", watch)
     monkeypatch.setattr(plots, "save_figure", lambda *given: None)

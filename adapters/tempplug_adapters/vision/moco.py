@@ -56,10 +56,6 @@ class MomentumEncoder(nn.Module):
         """Returns the embeddings [B, D] of each projection head, without gradient."""
         return project(self.projection_head, self.backbone(images))
 
-    def extra_repr(self) -> str:
-        """Shows the momentum in ``print(module)``."""
-        return f"momentum={self.momentum}"
-
 
 class MoCo(WithSoftmax):
     """InfoNCE of each anchor against its own key and a queue of past ones, with any temperature strategy.

@@ -91,13 +91,6 @@ class ProjectionHead(nn.Module):
         return embeddings
 
 
-def projection_heads(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
-    """Returns ``count`` independent heads, at least 1, each with its own random weights, as AMCL trains them."""
-    if count < 1:
-        raise ConfigError(f"count={count} of projection heads must be at least 1.")
-    return nn.ModuleList(make() for _ in range(count))
-
-
 @dataclass(frozen=True)
 class HeadDesign:
     """The design of a method's head in its paper; a call creates a head.

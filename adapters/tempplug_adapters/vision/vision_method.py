@@ -161,9 +161,9 @@ class VisionMethod(Method[Any, VisionImages]):
         given = {"hidden_dimension": getattr(recipe, "hidden_dimension", None), "out_dimension": size}
         if hasattr(recipe, "head_layers"):
             given["layers"] = recipe.head_layers
-        made: list[Any] = [heads.projection_heads(count, lambda: design.head(backbone.dimension, **given))]
-        if (prediction := design.prediction) is not None:
-            made.append(heads.projection_heads(count, lambda: prediction(size, given["hidden_dimension"])))
+        made: list[Any] = [nn.ModuleList(design.head(backbone.dimension, **given) for _ in range(count))]
+        if design.prediction is not None:
+            made.append(nn.ModuleList(design.prediction(size, given["hidden_dimension"]) for _ in range(count)))
         options = {argument: getattr(recipe, setting) for setting, argument in design.settings.items()}
         if issubclass(design.module, WithoutSoftmax):
             made.append(loss)
