@@ -232,7 +232,7 @@ FAULTS: dict[type[Exception], dict[str, Callable[[], object]]] = {
         "train_labels 0 to 3 must be in 0 to 1": lambda: fit_linear_probe(TRAIN, CLASSES, ONE, classes=2),
         "class 0 has 7 images, too few for per_class=8": lambda: few_shot_indices(torch.tensor([0] * 7), 8),
         "per_class=0 images must be an integer, at least 1": lambda: few_shot_indices(CLASSES, 0),
-        "train_labels hold class 4 only: there is nothing to": lambda: svc_probe(TRAIN, 0 * CLASSES + 4, TEST),
+        "train_labels hold class 4 only, but a classifier needs two": lambda: svc_probe(TRAIN, 0 * CLASSES + 4, TEST),
         "train_labels hold class 0 only": lambda: few_label_accuracies(TRAIN, 0 * CLASSES, TEST, TEST[:, 0]),
         "test are the representations of train": lambda: few_label_accuracies(TRAIN, CLASSES, TRAIN, CLASSES),
     },

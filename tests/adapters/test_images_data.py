@@ -145,7 +145,7 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=f"the folder {re.escape(path)} does not exist: .* holds train and test or val"):
             load_images(path, "train", None)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'file'} is no folder: ")):
+    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'file'} is not a folder: ")):
         load_images(str(tmp_path / "file"), "train", None)
     with pytest.raises(ConfigError, match="split='val' must be 'train' or 'test'"):
         load_images("digits", "val", None)  # type: ignore[arg-type]

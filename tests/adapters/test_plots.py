@@ -111,7 +111,7 @@ def test_no_two_classes_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     draw_embedding_plot(points, labels, names, tmp_path / "many.png")
     assert len({look[:2] for look in looks}) == MOST_CLASSES == 56
     assert [look[2:] for look in looks] == [(f"class {code + 5}", 3) for code in range(MOST_CLASSES)]
-    with pytest.raises(ConfigError, match="labels of 57 classes cannot be told apart in a plot: pass at most 56"):
+    with pytest.raises(ConfigError, match="labels of 57 classes cannot be distinguished in a plot: pass at most 56"):
         draw_embedding_plot(points, labels - torch.eye(len(labels))[0].long(), names, tmp_path / "more.png")
 
 

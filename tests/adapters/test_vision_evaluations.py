@@ -95,7 +95,7 @@ def test_labels_that_allow_no_evaluation_are_told_before_images_are_represented(
 def test_sets_and_backbones_that_allow_no_evaluation_are_refused() -> None:
     train, again = images(20, 0), images(20, 0)
     for test, error, message in [
-        (train, ConfigError, "the set 'toy 0' must not be both learned from and predicted"),
+        (train, ConfigError, "the set 'toy 0' must not be both the training and the test set"),
         (replace(again, labels=None), DataError, "must both have labels"),
         (replace(again, classes=train.classes[::-1]), DataError, "must have the same classes, in the same order"),
     ]:

@@ -232,7 +232,7 @@ def test_settings_that_do_not_fit_are_said(tmp_path: Path) -> None:
 
 def test_names_of_other_networks_have_no_place_in_torchvision() -> None:
     for name in ("conv1.weight", "encoder.stages.0.layers.0.attention.weight", "encoder.stages.0.layers.0.layer.0.bias"):
-        with pytest.raises(DataError, match=f"'{name}' is no weight of a ResNet"):
+        with pytest.raises(DataError, match=f"'{name}' is not a weight of a ResNet"):
             torchvision_state({name: torch.zeros(1)})
 
 

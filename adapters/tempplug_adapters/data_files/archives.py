@@ -174,7 +174,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, tarfile.ReadError):
-        return "it is no archive, or a damaged one."  # Python's message lists the errors of all formats
+        return "it is not an archive, or is damaged."  # Python's message lists the errors of all formats
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return f"{reason[:200] or type(error).__name__}."
 

@@ -211,7 +211,7 @@ def read_shards(tars: Sequence[Path], name: str, known: Sequence[str] = ()) -> t
     """Returns the images of tars, with the classes that ``cls`` numbers, and beside each the texts of ``known`` endings.
 
     Raises:
-        DataError: a tar cannot be read, or a sample has no image, or a class is no number or missing for some.
+        DataError: a tar cannot be read, or a sample has no image, or a class is not a number, or is missing for some samples.
     """
     images: list[tuple[str, str, int, int]] = []
     samples: list[Sample] = []

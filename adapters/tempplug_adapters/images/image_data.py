@@ -179,7 +179,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
             "parquet files or tars of a webdataset; or a folder of images without classes"
         )
         if folder.exists():
-            raise DataError(f"{dataset} is no folder: {wanted}.")
+            raise DataError(f"{dataset} is not a folder: {wanted}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
             raise DataError(f"the folder {dataset} does not exist: {wanted}.")
         raise UnknownNameError(

@@ -160,7 +160,7 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     Args:
         checkpoint: the output folder of a training command, or one of its checkpoints; its settings name the ``backbone`` and,
             of a ResNet, ``stem`` and ``width``.
-        own: the ``backbone`` of these settings, where it is a module of the user: a file does not choose what is imported.
+        own: the ``backbone`` of these settings, where it is a module of the user: nothing is imported because a file names it.
 
     Raises:
         DataError: it cannot be read, is not of a vision training, or its settings and weights do not fit.

@@ -131,39 +131,39 @@ def _main(options: argparse.Namespace) -> int:
 VISION = EvalCommand(
     name="vision",
     description="Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training "
-    "split and are asked about the test split, which chooses nothing: no epoch, no setting.",
+    "split and predict the test split, by which neither epochs nor settings are chosen.",
     flags={
         "--checkpoint": {"required": True, "metavar": "DIR", "help": "output folder of a vision training"},
         "--backbone": {
             "metavar": "MODULE:NAME",
-            "help": "that of the training, where it is a module of yours, which is imported",
+            "help": "the training's backbone, if it is a module of your own; it is imported",
         },
         "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
         "--load-size": {
             "type": int,
-            "help": "side in pixels to which images are brought as they are read (default: the training's)",
+            "help": "side in pixels to which images are resized when they are read (default: the training's)",
         },
         "--train-images": {
             "type": int,
             "metavar": "N",
-            "help": "draw that many of the training split (default: as the training, else all)",
+            "help": "number of images drawn from the training split (default: the training's, else all)",
         },
-        "--test-images": {"type": int, "metavar": "N", "help": "draw that many of the test split (default: all)"},
+        "--test-images": {"type": int, "metavar": "N", "help": "number of images drawn from the test split (default: all)"},
         "--evaluations": {
             "nargs": "+",
             "default": list(DEFAULTS),
             "metavar": "NAME",
             "help": f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
         },
-        "--plots": {"metavar": "DIR", "help": "for drawings of similarities and of representations in the plane"},
+        "--plots": {"metavar": "DIR", "help": "folder for plots of similarities and of representations in two dimensions"},
         "--output": {
             "metavar": "FILE",
-            "help": "JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)",
+            "help": "JSON file of all figures (default: evaluation_DATASET.json in the checkpoint's folder)",
         },
         "--device": device_flag(),
     },
     settings=EvaluationSettings,
-    settings_note="Views follow the training where they are not given, and on its images so does the long-tailed bank.",
+    settings_note="Settings of views that are not given are those of the training; on its images, also those of the long tail.",
     run=_main,
 )

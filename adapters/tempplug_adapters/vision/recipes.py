@@ -76,7 +76,9 @@ class VisionRecipe(Recipe):
     head_above: Annotated[int | None, integer_or_none("larger classes are head in long-tail; none: thirds of the classes")] = (
         None
     )
-    tail_below: Annotated[int | None, integer_or_none("smaller classes are tail; none: likewise")] = None
+    tail_below: Annotated[int | None, integer_or_none("smaller classes are tail in long-tail; none: thirds of the classes")] = (
+        None
+    )
 
     def changed(self, **changes: Any) -> Self:
         """Returns the recipe with changed settings; backbones other than our ResNets have no settings of a ResNet."""

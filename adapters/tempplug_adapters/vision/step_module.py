@@ -63,7 +63,7 @@ class StepModule(nn.Module):
                 )
 
     def embed(self, images: Tensor) -> list[Tensor]:
-        """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""
+        """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or other inputs of the backbone."""
         return project(self.projection_head, self.backbone(images))
 
     def measure(self) -> dict[str, float]:
@@ -124,7 +124,9 @@ class WithSoftmax(StepModule):
         self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, **options)
         uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
         if uncertain and not self.uncertain:
-            raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {self.title} has not: use SimCLR.")
+            raise ConfigError(
+                f"strategy 'uncertainty' needs a head for its scalars, which {self.title} does not have: use SimCLR."
+            )
         self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
 
     def check_small_crops(self, small: Sequence[Tensor]) -> None:

@@ -74,12 +74,12 @@ def read_images(
 
 
 def loaded_size(recipe: VisionRecipe) -> int:
-    """Returns the side to which image files are resized before they are brought to that of a view."""
+    """Returns the side to which image files are resized before they are resized to that of a view."""
     return recipe.load_size or round(CROPPED_FROM * recipe.image_size)
 
 
 def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, evaluated: bool = True) -> VisionImages:
-    """Returns the images that a recipe trains on and, where they have labels, those to measure with.
+    """Returns the images that a recipe trains on and, where they have labels, those of its evaluations.
 
     Args:
         recipe: of the training.
@@ -136,10 +136,10 @@ def _long_tailed(images: ImageSet, recipe: VisionRecipe) -> tuple[ImageSet, Imag
     if recipe.imbalance_ratio is None:
         for name in ("largest_class", "held_out"):
             if value := getattr(recipe, name):
-                raise ConfigError(f"{name}={value} belongs to a long-tailed part: give imbalance_ratio, too.")
+                raise ConfigError(f"{name}={value} applies to long-tailed parts only: set imbalance_ratio, too.")
         return images, None
     if images.labels is None:
-        raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' has not.")
+        raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' lacks.")
     drawn = (recipe.imbalance_ratio, recipe.largest_class, recipe.split_seed, recipe.held_out)
     part = images.subset(long_tail_part(images.labels, images.classes, *drawn)[0])
     left = hold_out(images.labels, recipe.held_out, recipe.split_seed)[1]

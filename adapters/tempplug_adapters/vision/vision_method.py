@@ -51,14 +51,12 @@ class Design:
         head: its projection head.
         prediction: creates its prediction head from the embedding width and the setting ``hidden_dimension``; or None.
         settings: arguments of the module, by settings of the recipe.
-        labelled: whether it requires labels.
     """
 
     module: type[StepModule]
     head: Callable[..., nn.Module]
     prediction: Callable[[int, int | None], nn.Module] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    labelled: bool = False
 
 
 _WITH_QUEUE = {"embedding_dimension": "embedding_dimension", "queue_size": "queue_size"}
@@ -80,7 +78,7 @@ DESIGNS: Mapping[str, Design] = {
     ),
     # The paper names no normalisation in the head. SimCLR's head has it: without it, ResNets give all images nearly the same
     # embedding at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18, width 16, 6 epochs: knn 24 and 35 %).
-    "supcon": Design(SupCon, heads.simclr_projection_head, labelled=True),
+    "supcon": Design(SupCon, heads.simclr_projection_head),
 }
 """By the name of the method."""
 
@@ -183,9 +181,9 @@ class VisionMethod(Method[Any, VisionImages]):
                 "one size: use simclr, supcon or moco, or leave the options out."
             )
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
-        if self.design.labelled and data.train.labels is None:
+        if self.design.module is SupCon and data.train.labels is None:
             raise DataError(
-                f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR, or put the "
+                f"SupCon needs the class of every image, which the set '{data.train.name}' lacks: use SimCLR, or put the "
                 "images in a folder for each class, in a folder train."
             )
         return data
@@ -234,7 +232,7 @@ class VisionMethod(Method[Any, VisionImages]):
                 return None
             return super().create_loss(recipe, data, temperature).strategy
         if data.train.labels is None and parse_spec(given or recipe.loss.strategy)[0] == "head-tail":
-            raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' has not.")
+            raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' lacks.")
         return super().create_loss(recipe, data, temperature, gather=gather)
 
     def specs(self, module: Any) -> dict[str, str | None]:

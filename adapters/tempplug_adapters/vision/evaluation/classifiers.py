@@ -91,7 +91,7 @@ def fit_linear_probe(
 
     Raises:
         ShapeError: shapes do not fit.
-        ConfigError: a label is no class.
+        ConfigError: a label is not a class.
         NonFiniteError: the representations are not finite, or the classifier has diverged.
     """
     settings = settings or LinearProbeSettings()
@@ -154,7 +154,7 @@ def svc_probe(train: Tensor, train_labels: Tensor, test: Tensor, *, classes: int
 
     Raises:
         ShapeError: shapes do not fit.
-        ConfigError: one class only, a label that is no class, or train and test are the same.
+        ConfigError: one class only, a label that is not a class, or train and test are the same.
         NonFiniteError: NaN or infinite representations.
 
     Source: Kukleva et al. 2023, whose text says "linear classifier" where the released notebooks have this machine.
@@ -245,7 +245,7 @@ def _check(
     check_held_out(train, test, names)
     found = check_labels(labels, train, f"{names[0]}_labels", classes)
     if several and len(torch.unique(labels)) < 2:
-        raise ConfigError(f"{names[0]}_labels hold class {int(labels[0])} only: there is nothing to tell apart.")
+        raise ConfigError(f"{names[0]}_labels hold class {int(labels[0])} only, but a classifier needs two classes.")
     return found
 
 
@@ -284,7 +284,7 @@ def class_accuracies(labels: Tensor, predicted: Tensor, classes: int) -> Tensor:
 
     Raises:
         ShapeError: labels and predictions are not vectors of one length, or empty.
-        ConfigError: a class has no image, or a label is no class.
+        ConfigError: a class has no image, or a label is not a class.
 
     >>> class_accuracies(torch.tensor([0, 1, 1, 1]), torch.tensor([0, 1, 1, 0]), 2)
     tensor([100.0000,  66.6667], dtype=torch.float64)

@@ -81,9 +81,9 @@ class Evaluation:
         held_out: ImageSet | None = None,
     ) -> None:
         if train is test:
-            raise ConfigError(f"the set '{test.name}' must not be both learned from and predicted: pass a test set.")
+            raise ConfigError(f"the set '{test.name}' must not be both the training and the test set: pass another test set.")
         if train.labels is None or test.labels is None:
-            raise DataError(f"the sets '{train.name}' and '{test.name}' must both have labels to be measured with.")
+            raise DataError(f"the sets '{train.name}' and '{test.name}' must both have labels for an evaluation.")
         if train.classes != test.classes:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
@@ -97,7 +97,7 @@ class Evaluation:
         if name == "top-5" and len(train.classes) < 6:
             raise DataError(f"the set '{train.name}' has {len(train.classes)} classes: 'top-5' needs more than five.")
         if name in ("svc-probe", "few-labels") and len(torch.unique(learned)) < 2:
-            raise DataError(f"the set '{train.name}' has images of one class only: there is nothing to tell apart.")
+            raise DataError(f"the set '{train.name}' has images of one class only, but a classifier needs two classes.")
         tested = torch.bincount(self.query_labels, minlength=len(test.classes))
         if name == "long-tail":
             counts = torch.bincount(learned.cpu()[self.long_tail[0]], minlength=len(train.classes))

@@ -76,7 +76,7 @@ class EvaluationSettings:
     largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("training images, the same number of each class, left out of it for validation", 0)] = 0
     head_above: Annotated[int | None, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
-    tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: likewise")] = None
+    tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: a third of the classes")] = None
     split_seed: Annotated[int, seed_of("of the draw of images")] = 0
     image_size: Annotated[int | None, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
     augmentation: Annotated[str, Text(help="recipe that makes two views of each test image")] = "simclr-cifar"
