@@ -39,7 +39,7 @@ def images(count: int, seed: int) -> ImageArray:
 
 
 def measured(backbone: nn.Module, train: ImageArray, test: ImageArray, **settings: Any) -> Evaluation:
-    return Evaluation(backbone, train, test, EvaluationSettings(**settings), torch.device("cpu"), lambda name, done: None)
+    return Evaluation(backbone, train, test, EvaluationSettings(**settings), torch.device("cpu"))
 
 
 def test_a_collapsed_backbone_is_as_good_as_chance_where_k_is_above_the_bank() -> None:

@@ -18,7 +18,7 @@ from tempplug.cli import printable
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug.options import options_of
 from tempplug_adapters.ending import ending
-from tempplug_adapters.evaluation.command import EvalCommand
+from tempplug_adapters.evaluation.command import EvalCommand, shown_progress
 from tempplug_adapters.training.flags import device_flag
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 
@@ -35,7 +35,7 @@ FROM_ITS_IMAGES = {
 """Those that do so where the data set is the training's: the long-tailed bank is what it was trained on."""
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace, progress: Callable[[float, str], None]) -> dict[str, Any]:
     """Runs the evaluations, writes metrics and plots, and returns the contents of the JSON file.
 
     The file is written after each evaluation. A failed evaluation does not stop the others; its name and the reason are listed
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
     test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
-    evaluation = Evaluation(backbone, train, test, settings, device)
+    evaluation = Evaluation(backbone, train, test, settings, device, progress)
     for name in options.evaluations:
         evaluation.check(name)
     found: dict[str, Any] = {
@@ -120,8 +120,8 @@ def _main(options: argparse.Namespace) -> int:
     """Returns 2 if an evaluation failed."""
     from tempplug_adapters.training.command_line import quietly
 
-    with quietly():
-        found = run(options)
+    with quietly(), shown_progress() as progress:
+        found = run(options, progress)
     print(evaluation_table(found))
     for name, reason in found.get("failed", {}).items():
         print(printable(f"error: {name}: {reason}"), file=sys.stderr)

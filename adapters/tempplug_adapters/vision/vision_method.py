@@ -295,8 +295,8 @@ class VisionMethod(Method[Any, VisionImages]):
         pieces = 2 + 2 * ("report" in recipe.evaluations) + linear + (data.held_out is not None)
         begun: dict[str, None] = {}
 
-        def report(name: str, fraction: float) -> None:
-            begun.setdefault(name)
+        def report(fraction: float, stage: str) -> None:
+            begun.setdefault(stage)
             run.progress((len(begun) - 1 + fraction) / pieces)
 
         encoder: Any = module.encoder

@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from tempplug import metrics
 from tempplug.errors import ConfigError, DataError
@@ -62,7 +61,7 @@ class Evaluation:
         test: labelled images of the same classes that are predicted.
         settings: of the evaluations.
         device: of all computations.
-        progress: called with the name of a stage and its fraction done; None shows a bar.
+        progress: called with the fraction of a stage that is done, and the name of the stage.
         held_out: further labelled images that ``long-tail`` predicts for validation, or None.
 
     Raises:
@@ -77,7 +76,7 @@ class Evaluation:
         test: ImageSet,
         settings: EvaluationSettings,
         device: torch.device,
-        progress: Callable[[str, float], None] | None = None,
+        progress: Callable[[float, str], None] = lambda fraction, stage: None,
         held_out: ImageSet | None = None,
     ) -> None:
         if train is test:
@@ -88,8 +87,7 @@ class Evaluation:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
-        self.progress = _Bar() if progress is None else progress
-        self.held_out = held_out
+        self.progress, self.held_out = progress, held_out
 
     def check(self, name: str) -> None:
         """Raises TempplugError, before images are processed, if the labels do not allow the evaluation ``name``."""
@@ -156,7 +154,7 @@ class Evaluation:
             self.bank_labels,
             settings,
             classes=len(self.train.classes),
-            progress=lambda epoch, loss: self.progress("linear probe", epoch / settings.epochs),
+            progress=lambda epoch, loss: self.progress(epoch / settings.epochs, "linear probe"),
         )
         return linear_scores(model, self.bank, self.queries)
 
@@ -187,7 +185,7 @@ class Evaluation:
             size=None if augmentation else self.settings.image_size,
             augmentation=augmentation,
             device=self.device,
-            progress=lambda fraction: self.progress(name, fraction),
+            progress=lambda fraction: self.progress(fraction, name),
         )
         return rows.to(self.device)
 
@@ -324,20 +322,3 @@ MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "report": _report,
 }
 """By the names of `settings.EVALUATIONS`."""
-
-
-class _Bar:
-    """A progress bar on a terminal for each stage."""
-
-    def __init__(self) -> None:
-        self.bar: Any = None
-
-    def __call__(self, name: str, fraction: float) -> None:
-        if self.bar is None:
-            self.bar = tqdm(
-                total=1, desc=name, disable=None, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-            )
-        self.bar.update(fraction - self.bar.n)
-        if fraction >= 1:
-            self.bar.close()
-            self.bar = None
