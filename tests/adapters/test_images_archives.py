@@ -196,11 +196,7 @@ DAMAGED: list[tuple[str, bytes | None, str]] = [
     (NPZ, packed(), "must hold images, too"),
     (NPZ, packed(jpeg=BYTES), "must hold offsets, too"),
     (NPZ, packed(jpeg=BYTES, offsets=np.array([0, 6, 3, 9])), "must have 4 ascending offsets"),
-    (
-        NPZ,
-        packed(jpeg=BYTES, offsets=np.array([0, 3, 6, 10])),
-        "must have 4 ascending offsets, one more than labels, into",
-    ),
+    (NPZ, packed(jpeg=BYTES, offsets=np.array([0, 3, 6, 10])), "must have 4 ascending offsets, one more than labels, into"),
     (NPZ, packed(jpeg=BYTES, offsets=np.array([-1, 3, 6, 9])), "must have 4 ascending offsets"),
     (NPZ, packed(jpeg=BYTES.astype(float), offsets=OFFSETS), "has jpeg (9,) float64: it must be (n,) uint8"),
     (NPZ, packed(images=PIXELS.transpose(0, 3, 1, 2)), "has images (3, 3, 4, 4) uint8: they must be (3, H, W, 3) uint8"),

@@ -88,11 +88,7 @@ def test_faults_are_named() -> None:
     for call, error, message in [
         (lambda: long_tail_counts(10, 0.5, 100), ConfigError, "imbalance_ratio=0.5 must be at least 1"),
         (lambda: long_tail_counts(10, math.inf, 100), ConfigError, "imbalance_ratio=inf must be at least 1"),
-        (
-            lambda: long_tail_counts(10, 10, 9),
-            ConfigError,
-            "n_max=9 images of the largest class must be at least imb",
-        ),
+        (lambda: long_tail_counts(10, 10, 9), ConfigError, "n_max=9 images of the largest class must be at least imb"),
         (lambda: long_tail_counts(0, 10, 100), ConfigError, "classes=0 must be at least 1"),
         (lambda: long_tail_indices(few, 4, 30, 0), DataError, r"class \d has 20 images, but 30 are required"),
         (lambda: long_tail_indices(drawn, 1, 2, 0), DataError, "class 1 has 0 images"),

@@ -81,21 +81,11 @@ def test_faults_are_named() -> None:
     kept, asked = labels != 3, truth != 9
     few = torch.tensor([0, 0, 0, 1])
     for call, given, error, message in [
-        (
-            long_tail_evaluation,
-            (bank[kept], labels[kept], queries, truth),
-            ConfigError,
-            "no image of class 3 of 10: it could",
-        ),
+        (long_tail_evaluation, (bank[kept], labels[kept], queries, truth), ConfigError, "no image of class 3 of 10: it could"),
         (long_tail_evaluation, (bank, labels, queries[asked], truth[asked]), ConfigError, "labels hold no image of class 9"),
         (long_tail_evaluation, (bank, labels, queries, truth[:3]), ShapeError, r"query_labels of shape \[3\]"),
         (long_tail_evaluation, (bank, labels, bank, labels), ConfigError, "queries are the representations of bank"),
-        (
-            class_accuracies,
-            (few, few, 4),
-            ConfigError,
-            "no image of class 2: an accuracy of each of 4 classes needs",
-        ),
+        (class_accuracies, (few, few, 4), ConfigError, "no image of class 2: an accuracy of each of 4 classes needs"),
         (class_accuracies, (few, few, 1), ConfigError, "labels 0 to 1 must be in 0 to 0"),
         (accuracy, (few, few[1:]), ShapeError, r"labels and predicted of shapes \[4\] and \[3\] must both be \[M\]"),
         (accuracy, (few[:0], few[:0]), ShapeError, r"\[0\] and \[0\]"),

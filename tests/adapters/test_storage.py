@@ -166,10 +166,7 @@ def test_unreadable_files_say_why_in_one_line(tmp_path: Path) -> None:
     assert torch.equal(read_tensors(file)["weights"], torch.ones(2))
     torch.save({"counted": Path("a")}, file)
     for content, message in [
-        (
-            file.read_bytes(),
-            r"it holds pathlib\S*\.PosixPath, and reading that could run code: save the file anew with",
-        ),
+        (file.read_bytes(), r"it holds pathlib\S*\.PosixPath, and reading that could run code: save the file anew with"),
         (b"", r"it is empty or cut off\."),
         (b"hello, I am a text", r"it is not a PyTorch file\."),
         (b"\x89PNG\r\n\x1a\n" * 50, r"it is not a PyTorch file\."),

@@ -52,28 +52,21 @@ def checkpoint(folder: Path, trained_backbone: nn.Module, **settings: Any) -> Pa
     return run
 
 
-class Used(dict[str, Tensor]):
-    """Weights, and the names of those that were read."""
+def torchvision_resnet(name: str, state: dict[str, Tensor], images: Tensor, small_stem: bool) -> tuple[Tensor, set[str]]:
+    """A residual network written from torchvision's names: pooled values [B, F] before ``fc``, and the names used."""
+    used: set[str] = set()
 
-    def __init__(self, weights: dict[str, Tensor]) -> None:
-        super().__init__(weights)
-        self.names: set[str] = set()
-
-    def __getitem__(self, name: str) -> Tensor:
-        self.names.add(name)
-        return super().__getitem__(name)
-
-
-def torchvision_resnet(name: str, weights: dict[str, Tensor], images: Tensor, small_stem: bool) -> Tensor:
-    """A residual network as torchvision computes it, written from its names: pooled values [B, F] before ``fc``."""
+    def read(weight: str) -> Tensor:
+        used.add(weight)
+        return state[weight].double()
 
     def convolve(values: Tensor, layer: str, stride: int = 1) -> Tensor:
-        weight = weights[f"{layer}.weight"]
+        weight = read(f"{layer}.weight")
         return F.conv2d(values, weight, stride=stride, padding=weight.shape[-1] // 2)
 
     def normalise(values: Tensor, layer: str) -> Tensor:
         scale, shift, mean, variance = (
-            weights[f"{layer}.{each}"].view(1, -1, 1, 1) for each in ("weight", "bias", "running_mean", "running_var")
+            read(f"{layer}.{each}").view(1, -1, 1, 1) for each in ("weight", "bias", "running_mean", "running_var")
         )
         return (values - mean) / (variance + 1e-5).sqrt() * scale + shift
 
@@ -90,10 +83,10 @@ def torchvision_resnet(name: str, weights: dict[str, Tensor], images: Tensor, sm
                 here = stride if i == last - 1 else 1
                 values = normalise(convolve(values, f"{prefix}.conv{i}", here), f"{prefix}.bn{i}")
                 values = values.relu() if i < last else values
-            if f"{prefix}.downsample.0.weight" in weights:
+            if f"{prefix}.downsample.0.weight" in state:
                 identity = normalise(convolve(identity, f"{prefix}.downsample.0", stride), f"{prefix}.downsample.1")
             values = (values + identity).relu()
-    return values.mean((2, 3))
+    return values.mean((2, 3)), used
 
 
 @pytest.mark.parametrize(("name", "stem"), [("resnet18", "imagenet"), ("resnet50", "cifar")])
@@ -106,9 +99,8 @@ def test_exported_weights_are_torchvisions(name: str, stem: str, tmp_path: Path)
     assert all(each.is_contiguous() and not each.requires_grad for each in weights.values())
     images = torch.rand(2, 3, 37, 41, dtype=torch.float64)
     normalised = (images - 0.5) / torch.tensor([0.2, 0.3, 0.4], dtype=torch.float64).view(3, 1, 1)
-    used = Used({key: each.double() for key, each in weights.items()})
-    expected = torchvision_resnet(name, used, normalised, stem == "cifar")
-    assert set(weights) == used.names | {key for key in weights if key.endswith(".num_batches_tracked")}
+    expected, used = torchvision_resnet(name, weights, normalised, stem == "cifar")
+    assert set(weights) == used | {key for key in weights if key.endswith(".num_batches_tracked")}
     assert len(weights) == {"resnet18": 120, "resnet50": 318}[name], "torchvision's without fc"
     with torch.no_grad():
         torch.testing.assert_close(backbone.double()(images), expected, rtol=1e-6, atol=1e-6)

@@ -64,22 +64,11 @@ class BarlowTwins(WithoutSoftmax):
         self.redundancy_weight = redundancy_weight
         self.gather = gather
 
-    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Returns the loss, [].
-
-        Args:
-            view_a: [B, 3, H, W].
-            view_b: [B, 3, H, W], another view of the same images.
-            index: unused; every method takes it.
-            labels: unused, likewise.
-
-        Raises:
-            ShapeError: a single image, or with AMCL a batch of another size than its dimension.
-        """
-        self._temperatures.clear()
-        embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
-        with torch.autocast(view_a.device.type, enabled=False):
-            rows = distributed.share_rows(len(view_a), view_a.device, self.gather)
+    def loss(self, embeddings_a: list[Tensor], embeddings_b: list[Tensor]) -> Tensor:
+        """Returns the loss, [], of the embeddings [B, D] of each head."""
+        count, device = len(embeddings_a[0]), embeddings_a[0].device
+        with torch.autocast(device.type, enabled=False):
+            rows = distributed.share_rows(count, device, self.gather)
             if rows.total < 2:
                 raise ShapeError(f"Barlow Twins correlates features over the batch, which has {rows.total} image; wanted 2.")
             losses = [

@@ -169,6 +169,25 @@ class WithoutSoftmax(StepModule):
         self.loss_fn = None
         self._temperatures: list[Tensor] = []
 
+    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """Returns the loss, [].
+
+        Args:
+            view_a: [B, 3, H, W].
+            view_b: [B, 3, H, W], another view of the same images.
+            index: unused, since every method takes it.
+            labels: unused, likewise.
+
+        Raises:
+            ShapeError: AMCL's dimension does not fit the method, or Barlow Twins has a single image.
+        """
+        self._temperatures.clear()
+        return self.loss(self.embed(view_a), self.embed(view_b))
+
+    def loss(self, embeddings_a: list[Tensor], embeddings_b: list[Tensor]) -> Tensor:
+        """Returns the loss, [], of the embeddings [B, D] of each head."""
+        raise NotImplementedError
+
     def measure(self) -> dict[str, float]:
         """Returns the temperatures of the last call; empty without AMCL. Warns once if nearly all are at AMCL's bounds."""
         if self.strategy is None or not self._temperatures:
