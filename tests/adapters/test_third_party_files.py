@@ -75,6 +75,11 @@ def to_csv(table: Any, **options: Any) -> Callable[[Path], Any]:
     return lambda path: table.to_csv(path, **options)
 
 
+ROWS_OF_EDGES, ROWS_OF_NODES = to_csv(EDGES, index=False), to_csv(FEATURES)
+NUMBERED_EDGES, UNNAMED = to_csv(EDGES.replace(NUMBERS)), FEATURES.reset_index(drop=True)
+WITHOUT_WEIGHT = ([[3, 0, 1], [0, 1, 2]], None, 4, 1)
+
+
 def edgelist(path: Path) -> None:
     graph = networkx.from_pandas_edgelist(EDGES, edge_attr="weight", create_using=networkx.DiGraph)
     networkx.to_pandas_edgelist(graph).to_csv(path, index=False)
@@ -220,30 +225,27 @@ WITH_CLASS = shards(lambda place: {"png": image(place), "cls": str(place % 2).en
 PAIRS = [(0, ["no. 0"]), (10, ["no. 1"]), (20, ["no. 2"])]
 
 READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
-    "pandas: edges, index of names, classes": (
-        tables(to_csv(EDGES, index=False), to_csv(FEATURES), to_csv(CLASSES, index=False)),
-        (*GRAPH, LABELS),
-    ),
-    "pandas: edges with row numbers": (tables(to_csv(EDGES), to_csv(FEATURES)), GRAPH),
+    "pandas: names, classes": (tables(ROWS_OF_EDGES, ROWS_OF_NODES, to_csv(CLASSES, index=False)), (*GRAPH, LABELS)),
+    "pandas: edges with row numbers": (tables(to_csv(EDGES), ROWS_OF_NODES), GRAPH),
     "pandas: no headers": (tables(to_csv(EDGES, index=False, header=False), to_csv(FEATURES, header=False)), GRAPH),
     "pandas: columns in another order, tabs": (
         tables(to_csv(EDGES[["weight", "target", "source"]], index=False, sep="\t"), to_csv(FEATURES, sep="\t"), ending=".tsv"),
         GRAPH,
     ),
     "pandas: numbers of nodes with row numbers": (
-        tables(to_csv(EDGES.replace(NUMBERS)), to_csv(FEATURES.reset_index(drop=True)), to_csv(CLASSES.replace(NUMBERS))),
+        tables(NUMBERED_EDGES, to_csv(UNNAMED), to_csv(CLASSES.replace(NUMBERS))),
         (*GRAPH, LABELS),
     ),
     "pandas: row numbers beside numbers of nodes": (
-        tables(to_csv(EDGES.replace(NUMBERS)), to_csv(FEATURES.reset_index(drop=True).rename_axis("node").reset_index()[::-1])),
+        tables(NUMBERED_EDGES, to_csv(UNNAMED.rename_axis("node").reset_index()[::-1])),
         ([[3, 2, 0], [2, 1, 3]], GRAPH[1], GRAPH[2][::-1]),
     ),
     "pandas: get_dummies": (
-        tables(to_csv(EDGES, index=False), to_csv(pandas.get_dummies(pandas.Series(list("abba"), index=NAMES)))),
+        tables(ROWS_OF_EDGES, to_csv(pandas.get_dummies(pandas.Series(list("abba"), index=NAMES)))),
         (*GRAPH[:2], [[1, 0], [0, 1], [0, 1], [1, 0]]),
     ),
-    "networkx: to_pandas_edgelist": (tables(edgelist, to_csv(FEATURES)), GRAPH),
-    "PyG: ToSparseTensor": (saved(lambda _: T.ToSparseTensor()(data())), ([[3, 0, 1], [0, 1, 2]], None, 4, 1)),
+    "networkx: to_pandas_edgelist": (tables(edgelist, ROWS_OF_NODES), GRAPH),
+    "PyG: ToSparseTensor": (saved(lambda _: T.ToSparseTensor()(data())), WITHOUT_WEIGHT),
     "PyG: ToSparseTensor with weights": (
         saved(lambda _: T.ToSparseTensor("edge_weight")(data(edge_weight=torch.tensor([2.0, 3, 4])))),
         ([[3, 0, 1], [0, 1, 2]], [4, 2, 3], 4, 1),
@@ -286,15 +288,15 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
 
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "pandas: a column of words": (
-        tables(to_csv(EDGES, index=False), to_csv(FEATURES.assign(job=list("abcd")))),
+        tables(ROWS_OF_EDGES, to_csv(FEATURES.assign(job=list("abcd")))),
         r"x\.csv, line 2: column 'job' is 'a'; it must be a number\. .* pandas\.get_dummies",
     ),
     "pandas: an edge to a node without features": (
-        tables(to_csv(EDGES.replace("cid", "zed"), index=False), to_csv(FEATURES)),
+        tables(to_csv(EDGES.replace("cid", "zed"), index=False), ROWS_OF_NODES),
         r"e\.csv, line 3: node 'zed' has no row in .*x\.csv: add its features, or leave the edge out",
     ),
     "pandas: names without an index": (
-        tables(to_csv(EDGES, index=False), to_csv(FEATURES, index=False)),
+        tables(ROWS_OF_EDGES, to_csv(FEATURES, index=False)),
         r"e\.csv, line 2: node 'anne' has no row in .*: give the features a first column id with these names",
     ),
     "pandas: a node twice": (
@@ -302,15 +304,15 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"x\.csv, line 6: node 'anne' has two rows: leave one",
     ),
     "pandas: labels of other nodes": (
-        tables(to_csv(EDGES), to_csv(FEATURES), to_csv(CLASSES.replace("fan", "zed"), index=False)),
+        tables(to_csv(EDGES), ROWS_OF_NODES, to_csv(CLASSES.replace("fan", "zed"), index=False)),
         r"y\.csv, line 2: node 'zed' has no row in .*x\.csv: leave it out",
     ),
     "pandas: fewer labels without names": (
-        tables(to_csv(EDGES), to_csv(FEATURES), to_csv(CLASSES["class"][:2], index=False)),
+        tables(to_csv(EDGES), ROWS_OF_NODES, to_csv(CLASSES["class"][:2], index=False)),
         r"y\.csv has labels of \d nodes, but .* features of 4: give a row for each, or put the name or number of the node in",
     ),
     "networkx: attributes that are no weight": (
-        tables(to_csv(EDGES.assign(since=1), index=False), to_csv(FEATURES)),
+        tables(to_csv(EDGES.assign(since=1), index=False), ROWS_OF_NODES),
         r"e\.csv has the columns 'source', 'target', 'weight', 'since'; wanted are source, target and, if .* name them so",
     ),
     "PyG: HeteroData": (saved(lambda _: hetero()), r"graph\.pt holds a HeteroData, .*: save data\.to_homogeneous\(\)"),
