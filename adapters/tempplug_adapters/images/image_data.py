@@ -220,14 +220,9 @@ def _digits(split: Split, name: str) -> ImageArray:
 
 
 def as_images(given: Any, size: int) -> ImageSet:
-    """Returns images given from Python as a set.
+    """Returns a set of images from a set, bytes [n, 3, H, W], or a list of files, which are resized and cropped to ``size``.
 
-    Args:
-        given: a set; bytes [n, 3, H, W]; or a list of files.
-        size: pixels of each side to which files are resized and cropped; an unreadable one is an error.
-
-    Raises:
-        TempplugError: it is of another kind.
+    An unreadable file, or anything else, raises a `TempplugError`.
     """
     if isinstance(given, ImageArray | ImageFiles):
         return given

@@ -23,10 +23,7 @@ from tempplug.errors import ConfigError, DataError, ShapeError
 
 
 class UndecodableImageError(DataError):
-    """One image is not readable, while others may be.
-
-    Its file is missing or locked, its bytes are no complete image, or it has too many pixels.
-    """
+    """One image is not readable, while others may be: its file is missing, locked or damaged, or it has too many pixels."""
 
 
 def decode_image(encoded: bytes, name: str, size: int | None = None) -> Tensor:
@@ -363,12 +360,7 @@ def positions(index: Tensor, size: int) -> Tensor:
 
 
 def check_labels(labels: Tensor | None, size: int, classes: tuple[str, ...], name: str) -> None:
-    """Checks the labels of a set.
-
-    Raises:
-        ShapeError: they are not [size] int64.
-        DataError: a label has no class.
-    """
+    """Raises `ShapeError` unless labels are None or [size] int64, and `DataError` for a label without a class."""
     if labels is None:
         return
     if labels.shape != (size,) or labels.dtype != torch.int64:

@@ -43,13 +43,7 @@ network.load_state_dict({name[7:]: value for name, value in weights.items() if n
 
 
 def save_backbone(backbone: nn.Module, folder: Path, image_size: int) -> None:
-    """Writes `ENCODER_FILE`, and for `transformers.AutoModel` configuration, weights and preprocessing, if it opens them.
-
-    Args:
-        backbone: a `Backbone`.
-        folder: output folder.
-        image_size: pixels of each side of an image.
-    """
+    """Writes `ENCODER_FILE`, and for `transformers.AutoModel` configuration, weights and preprocessing, if it opens them."""
     state = {name: value.cpu() for name, value in backbone.state_dict().items()}
     write_tensors(folder / ENCODER_FILE, state)
     network: Any = backbone.module
@@ -83,13 +77,7 @@ def opens_with_auto_model(network: nn.Module) -> bool:
 
 
 def how_to_open(name: str, backbone: Any, stem: str | None = None) -> str:
-    """Returns how to open a saved backbone without tempplug, in Markdown with FOLDER for the output folder.
-
-    Args:
-        name: of the backbone, as in `create_backbone`.
-        backbone: the backbone.
-        stem: of a ResNet of ours.
-    """
+    """Returns how to open a saved backbone without tempplug, in Markdown with FOLDER for the output folder."""
     library, _, model = name.partition(":")
     network: Any = backbone.module
     if opens_with_auto_model(network):

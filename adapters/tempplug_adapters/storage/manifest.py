@@ -24,14 +24,7 @@ MANIFEST = "manifest.json"
 
 
 def seal(folder: str | Path) -> None:
-    """Writes the manifest of all files in a folder and its subfolders, and flushes them to disk.
-
-    Args:
-        folder: the complete folder.
-
-    Raises:
-        DataError: it cannot be read or written.
-    """
+    """Writes the manifest of all files in a folder and below it, and flushes them to disk; raises `DataError` if it cannot."""
     root = Path(folder)
     with explained(root):
         (root / MANIFEST).unlink(missing_ok=True)

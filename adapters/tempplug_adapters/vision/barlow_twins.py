@@ -37,9 +37,6 @@ class BarlowTwins(WithoutSoftmax):
         redundancy_weight: λ, at least 0.
         gather: correlate over the images of all processes, with the gradient of one process that holds them all.
 
-    Attributes:
-        strategy: AMCL, or None.
-
     Raises:
         ConfigError: another strategy, as there is no softmax; the backbone has no dimension; λ is negative.
 

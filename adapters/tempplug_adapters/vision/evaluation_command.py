@@ -99,11 +99,7 @@ def run(options: argparse.Namespace, progress: Callable[[float, str], None]) -> 
 
 
 def evaluation_table(found: dict[str, Any]) -> str:
-    """Returns the last lines of the command: all figures by their names in ``metrics.json``, and the next command.
-
-    Args:
-        found: what ``tempplug eval vision`` writes as JSON.
-    """
+    """Returns the last lines of the command: all figures by their names in ``metrics.json``, and the next command."""
     from tempplug_adapters.vision.vision_method import figures
 
     flat = {name: value for each in EVALUATIONS if each in found for name, value in figures(each, found[each]).items()}

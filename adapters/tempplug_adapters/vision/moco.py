@@ -78,7 +78,6 @@ class MoCo(WithSoftmax):
         **options: of `LossOptions`; for ``gather`` see above.
 
     Attributes:
-        momentum_encoder: the copies.
         queues: one `RingBuffer` a head.
 
     Raises:

@@ -30,10 +30,6 @@ class ProjectionHead(nn.Module):
         bias: whether the last linear layer has a bias; None: only without ``last_batch_norm``. The others have one only
             without ``batch_norm``.
 
-    Attributes:
-        in_dimension: as given.
-        out_dimension: as given.
-
     Raises:
         ConfigError: a size is less than 1, or ``last_affine=False`` without ``last_batch_norm``.
 

@@ -27,7 +27,7 @@ class RingBuffer(nn.Module):
 
     Attributes:
         rows: [K, D].
-        position: [] where the next row goes.
+        position: [], of the next row.
 
     Raises:
         ConfigError: a size is less than 1.

@@ -27,10 +27,6 @@ class SimSiam(WithoutSoftmax):
         prediction_head: embeddings to predictions of the same dimension, one for each projection head.
         strategy: ``amcl:dimension=D`` or an instance of it; None for the plain method.
 
-    Attributes:
-        prediction_head: as given.
-        strategy: AMCL, or None.
-
     Raises:
         ConfigError: another strategy, as there is no softmax; the backbone has no dimension; the numbers of heads differ.
 

@@ -91,9 +91,6 @@ class TwoViews(nn.Module):
         augmentation: images [B, 3, H, W] in [0, 1] to views, without parameters.
         channels_last: memory format of the views.
         small_crops: of `create_small_crops`, or None.
-
-    Attributes:
-        step: as given.
     """
 
     def __init__(
@@ -148,13 +145,7 @@ class VisionMethod(Method[Any, VisionImages]):
         return DESIGNS[self.info.name]
 
     def step(self, recipe: Any, backbone: Backbone, loss: Any) -> StepModule:
-        """Returns backbone and heads with their loss, random weights drawn from PyTorch's global generator.
-
-        Args:
-            recipe: of the training.
-            backbone: to be trained.
-            loss: what `create_loss` returned.
-        """
+        """Returns backbone and heads with the loss of `create_loss`, random weights drawn from PyTorch's global generator."""
         design, count, size = self.design, recipe.heads or 1, recipe.embedding_dimension
         given = {"hidden_dimension": getattr(recipe, "hidden_dimension", None), "out_dimension": size}
         if hasattr(recipe, "head_layers"):

@@ -194,9 +194,6 @@ class Evaluation:
 
         ``similarity_histogram.svg`` compares the two views of the images; ``embedding_plot.svg`` shows at most 2,000 images of
         the first 20 classes.
-
-        Args:
-            folder: made where it is missing.
         """
         histogram, plot = folder / "similarity_histogram.svg", folder / "embedding_plot.svg"
         title = f"Similarity of pairs: {self.test.name}, views by {self.settings.augmentation}"
