@@ -64,11 +64,10 @@ def test_a_crop_is_a_box_enlarged() -> None:
 
 
 @pytest.mark.parametrize(("recipe", "smallest"), [("amcl-a", 0.08), ("moco-v2", 0.2), ("long-tail", 0.1), ("crop", 0.3)])
-def test_crops_are_as_large_as_the_paper_says(recipe: str, smallest: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    for change in (ColorJitter, kornia.RandomGrayscale, kornia.RandomGaussianBlur):
-        monkeypatch.setattr(change, "forward", lambda self, images: images)
+def test_crops_are_as_large_as_the_paper_says(recipe: str, smallest: float) -> None:
+    torch.manual_seed(0)
     # bicubic crops overshoot their first and last pixel, so the box is read to about a pixel there
-    found = boxes(views(recipe, ramp(600, 60, 60), 60))
+    found = boxes(create_augmentation(recipe, 60).steps[0](ramp(600, 60, 60)))  # type: ignore[index, operator]
     areas, ratios = found[:, 2] * found[:, 3] / 60**2, found[:, 2] / found[:, 3]
     assert areas.min() == pytest.approx(smallest, abs=0.04)
     assert areas.max() > 0.9
@@ -120,7 +119,7 @@ def spreads(recipe: str, size: int) -> np.ndarray:
 
 @pytest.mark.parametrize("recipe", [name for name, numbers in RECIPES.items() if numbers.blur])
 def test_only_simclrs_blur_is_cut_to_a_tenth_of_the_image(recipe: str) -> None:
-    for size, pixels in ((8, 0), (19, 0), (20, 1), (32, 1), (40, 2), (224, 11)):
+    for size, pixels in ((1, 0), (2, 0), (3, 0), (8, 0), (19, 0), (20, 1), (32, 1), (40, 2), (224, 11)):
         widest = spreads(recipe, size).max()
         reach = pixels if recipe == "simclr" else min(6, (size - 1) // 2)
         weights = gaussian(2.0, 2 * reach + 1)
@@ -132,12 +131,6 @@ def test_only_simclrs_blur_is_cut_to_a_tenth_of_the_image(recipe: str) -> None:
         blurred = found[found > 0.01]
         assert len(blurred) / len(found) == pytest.approx(0.5, abs=0.1)
         assert blurred.mean() == pytest.approx(1.1, abs=0.1)  # from 0.1 to 2, those below 0.3 leave a pixel alone
-
-
-def test_the_smallest_images_are_blurred_as_far_as_they_go() -> None:
-    for size in (1, 2, 3, 8):
-        noise = torch.rand(40, 3, size, size, generator=torch.Generator().manual_seed(0))
-        assert torch.equal(views("amcl-a", noise, size), views("amcl-ab", noise, size)) is (size < 3)
 
 
 def changed_by_hand(image: np.ndarray, kind: int, amount: float) -> np.ndarray:

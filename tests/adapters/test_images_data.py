@@ -139,18 +139,17 @@ def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Pat
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits"):
-        load_images("cifar-10", "train", tmp_path)
-    for path in ("nowhere/at/all", "./nowhere", "../nowhere", "nowhere/", "~/no/where", "~nobody-here"):
-        with pytest.raises(DataError, match=f"the folder {re.escape(path)} does not exist: .* holds train and test or val"):
-            load_images(path, "train", None)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'file'} is not a folder: ")):
-        load_images(str(tmp_path / "file"), "train", None)
-    with pytest.raises(ConfigError, match="split='val' must be 'train' or 'test'"):
-        load_images("digits", "val", None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="size=0 must be"):
-        load_images("digits", "test", None, size=0)
-    for count in (0, -1, 361, 2.0, True):
-        with pytest.raises(ConfigError, match=f"count={count} must be a whole number from 1 to 360, the images of"):
-            load_images("digits", "test", None, count=count)  # type: ignore[arg-type]
+    for dataset, given, error, message in [
+        ("cifar-10", {}, UnknownNameError, r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits"),
+        (str(tmp_path / "file"), {}, DataError, "file is not a folder: "),
+        ("digits", {"split": "val"}, ConfigError, "split='val' must be 'train' or 'test'"),
+        ("digits", {"size": 0}, ConfigError, "size=0 must be"),
+        *(("digits", {"count": count}, ConfigError, f"count={count} must be a whole") for count in (0, -1, 361, 2.0, True)),
+        *(
+            (path, {}, DataError, f"the folder {re.escape(path)} does not exist: .* holds train and test or val")
+            for path in ("nowhere/at/all", "./nowhere", "../nowhere", "nowhere/", "~/no/where", "~nobody-here")
+        ),
+    ]:
+        with pytest.raises(error, match=message):
+            load_images(dataset, **{"split": "test", "data_dir": None, **given})
