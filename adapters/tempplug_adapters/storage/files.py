@@ -142,10 +142,8 @@ def _gone(process: int) -> bool:
         return False
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
+    except (OSError, OverflowError) as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 

@@ -132,20 +132,17 @@ VISION = EvalCommand(
         "--checkpoint": {"required": True, "metavar": "DIR", "help": "output folder of a vision training"},
         "--backbone": {
             "metavar": "MODULE:NAME",
-            "help": "the training's backbone, if it is a module of your own; it is imported",
+            "help": "the training's backbone, if a module of your own: it is imported",
         },
         "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
-        "--load-size": {
-            "type": int,
-            "help": "side in pixels to which images are resized when they are read (default: the training's)",
-        },
+        "--load-size": {"type": int, "help": "side in pixels to which images are resized when read (default: the training's)"},
         "--train-images": {
             "type": int,
             "metavar": "N",
-            "help": "number of images drawn from the training split (default: the training's, else all)",
+            "help": "images to learn from, drawn (default: the training's, else all)",
         },
-        "--test-images": {"type": int, "metavar": "N", "help": "number of images drawn from the test split (default: all)"},
+        "--test-images": {"type": int, "metavar": "N", "help": "images drawn from the test split (default: all)"},
         "--evaluations": {
             "nargs": "+",
             "default": list(DEFAULTS),
@@ -155,7 +152,7 @@ VISION = EvalCommand(
         "--plots": {"metavar": "DIR", "help": "folder for plots of similarities and of representations in two dimensions"},
         "--output": {
             "metavar": "FILE",
-            "help": "JSON file of all figures (default: evaluation_DATASET.json in the checkpoint's folder)",
+            "help": "JSON of all figures (default: evaluation_DATASET.json in the checkpoint)",
         },
         "--device": device_flag(),
     },

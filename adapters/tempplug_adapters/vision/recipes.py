@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer, integer_or_none
-from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, PROBES, seed_of
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, IMBALANCE, PROBES, seed_of
 
 SCALINGS = ("none", "linear", "linear-above-256", "square-root")
 STEMS = ("cifar", "imagenet")
@@ -60,9 +60,7 @@ class VisionRecipe(Recipe):
         integer_or_none("pixels of each side before cropping; none: unchanged, or 8/7 of a view for images of many sizes"),
     ] = None
     count: Annotated[int | None, integer_or_none("images to train on, drawn at random; none: all")] = None
-    imbalance_ratio: Annotated[
-        float | None, Number(at_least=1, optional=True, help="largest over smallest class of a long-tailed part; none: all")
-    ] = None
+    imbalance_ratio: Annotated[float | None, IMBALANCE] = None
     largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("images, the same number of each class, left out of it for validation", 0)] = 0
     split_seed: Annotated[int, seed_of("of the drawn images")] = 0

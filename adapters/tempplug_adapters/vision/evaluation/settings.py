@@ -14,6 +14,7 @@ from tempplug_adapters.training.recipe import HIGHEST_SEED, integer, integer_or_
 EVALUATIONS = ("knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report")
 """Names of the evaluations."""
 SCHEDULES = ("cosine", "constant")
+IMBALANCE = Number(at_least=1, optional=True, help="largest over smallest class of a long-tailed part; none: all images")
 PLOT_METHODS = ("tsne", "pca")
 
 
@@ -70,9 +71,7 @@ class EvaluationSettings:
     neighbours: Annotated[int, integer("neighbours that vote")] = 200
     vote_temperature: Annotated[float, Number(above=0, help="temperature of their vote")] = 0.1
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of the linear probe")] = "lightly"
-    imbalance_ratio: Annotated[
-        float | None, Number(at_least=1, optional=True, help="largest over smallest class of the long-tailed bank; none: all")
-    ] = 100.0
+    imbalance_ratio: Annotated[float | None, IMBALANCE] = 100.0
     largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("training images, the same number of each class, left out of it for validation", 0)] = 0
     head_above: Annotated[int | None, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
