@@ -158,22 +158,22 @@ def test_no_command_runs_the_code_of_a_file(
     assert ".system, and reading that could run code: save the file anew with " in told
 
 
-@pytest.mark.parametrize("file", ["pytorch_model.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"])
-def test_no_checkpoint_runs_code(
-    file: str, code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], yes: io.StringIO
-) -> None:
+def test_no_checkpoint_runs_code(code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--dataset", "points", "--output-dir", str(tmp_path / "run"), "--save-steps", "1"]
     with pytest.raises(Killed):
         run(tmp_path / "run", dataset="points", callbacks=[Kill(2)], training={"save_steps": 1})
     newest = checkpoints(tmp_path / "run")[-1]
-    shutil.copy(code, newest / file)
-    seal(newest)  # a checkpoint with checksums of its own
-    assert shell(lambda: METHOD([*words, "--resume-from-checkpoint", str(newest)])) == 2
-    out, err = capsys.readouterr()
-    assert not mark_of(tmp_path).exists()
-    assert ".system, and reading that could run code" in err
-    assert "weights_only" not in out + err
-    assert len(err.splitlines()) == 1, err
+    for name in ("pytorch_model.bin", "optimizer.pt", "scheduler.pt", "rng_state.pth"):
+        whole = (newest / name).read_bytes()
+        shutil.copy(code, newest / name)
+        seal(newest)  # a checkpoint with checksums of its own
+        assert shell(lambda: METHOD([*words, "--resume-from-checkpoint", str(newest)])) == 2
+        out, err = capsys.readouterr()
+        assert not mark_of(tmp_path).exists()
+        assert ".system, and reading that could run code" in err
+        assert "weights_only" not in out + err
+        assert len(err.splitlines()) == 1, err
+        (newest / name).write_bytes(whole)
 
 
 @pytest.mark.parametrize("model", ["config", "weights"], indirect=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import pickle
 import re
 import struct
@@ -105,23 +104,6 @@ def test_cifar100_has_the_fine_labels(tmp_path: Path, form: str) -> None:
     order = torch.randperm(3, generator=torch.Generator().manual_seed(4))
     assert torch.equal(images.batch(torch.arange(3)), pixels[order])
     assert (labels_of(images), images.classes) == (torch.tensor([3, 0, 2])[order].tolist(), tuple(WORDS))
-
-
-class Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.mkdir, (os.environ["EVIL_FOLDER"],)
-
-
-def test_a_pickle_runs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVIL_FOLDER", str(tmp_path / "made"))
-    write_cifar10_python(tmp_path / "cifar-10-batches-py", python2_pickle)
-    path = tmp_path / "cifar-10-batches-py" / "test_batch"
-    path.write_bytes(pickle.dumps({"data": Evil()}))
-    with pytest.raises(DataError, match=re.escape(f"{path} is not a readable pickle") + r".*mkdir', which is not allowed"):
-        load_images("cifar10", "test", tmp_path)
-    assert not (tmp_path / "made").exists()
-    pickle.loads(path.read_bytes())  # it would have
-    assert (tmp_path / "made").exists()
 
 
 def write_stl10(folder: Path) -> dict[str, torch.Tensor]:

@@ -176,19 +176,6 @@ def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert NTXentLoss()(torch.eye(3), torch.eye(3)).isfinite()
 
 
-def test_a_single_pair_has_no_negative_without_a_bank() -> None:
-    out0, out1 = outputs(1)
-    loss_fn = NTXentLoss()
-    with pytest.warns(
-        RuntimeWarning, match="leaves 2 of 2 anchors without a negative: .* they have a loss of their positives alone"
-    ):
-        loss = loss_fn(out0, out1)
-    torch.testing.assert_close(loss, nt_xent(out0, out1, 0.5))
-    loss.backward()
-    assert torch.equal(out0.grad, torch.zeros_like(out0))
-    assert NTXentLoss(0.5, (4, 3))(*outputs(1, dtype=torch.float32)).isfinite()
-
-
 @pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
 @pytest.mark.parametrize(("rows", "dimension", "temperature"), every_pair((1, 2, 3, 4), (1, 2, 4, 8), (0.07, 0.5, 1, 1e-7)))
 def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension: int, temperature: float) -> None:
