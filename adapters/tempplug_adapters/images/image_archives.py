@@ -98,7 +98,7 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
     Args:
         path: holds ``labels`` [n] and ``classes``, and either encoded images (``jpeg``, their bytes one after the other, and
             ``offsets`` [n + 1], where each begins and the last ends) or pixels (``images`` [n, H, W, 3] uint8).
-        split: of the file; unused.
+        split: unused.
         name: of the set.
 
     Raises:

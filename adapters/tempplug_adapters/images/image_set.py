@@ -182,9 +182,7 @@ class EncodedSet:
 
     Attributes:
         source: of the files.
-        labels: [n] int64 position in ``classes``, or None.
-        classes: names of the classes.
-        name: of the set.
+        labels: [n], and ``classes`` and ``name``, as in `ImageArray`.
         rows: [n] positions of the images in ``source``; None: all of them.
 
     Raises:

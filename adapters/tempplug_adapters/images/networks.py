@@ -156,16 +156,8 @@ def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
 def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Returns the mean and standard deviation with which a model's images, in [0, 1], were normalised when it was trained.
 
-    Args:
-        name: as in `create_installed`.
-        network: the model that it returned.
-
-    Returns:
-        One number for each channel; None for models without these numbers. timm's models have them, and those of transformers
-        with a preprocessor_config.json.
-
-    Raises:
-        ConfigError: that file is malformed.
+    One number for each channel; None for models without these numbers. timm's models have them, and those of transformers with
+    a preprocessor_config.json; `ConfigError` if that file is malformed.
     """
     library, _, model = name.partition(":")
     found: Any = getattr(network, "pretrained_cfg", None) if library == "timm" else None

@@ -87,11 +87,9 @@ class WithSoftmax(StepModule):
     """Base of the methods with a contrastive loss.
 
     Args:
-        backbone: as in `StepModule`.
-        projection_head: likewise.
+        backbone: and both heads as in `StepModule`.
         strategy: spec string or instance; ``uncertainty`` only where the method has a head for it.
         objective: spec string or instance.
-        prediction_head: as in `StepModule`.
         **options: of `LossOptions`.
 
     Attributes:
@@ -146,10 +144,8 @@ class WithoutSoftmax(StepModule):
     and Ω in units of D/2, where it is ln u + 1/u.
 
     Args:
-        backbone: as in `StepModule`.
-        projection_head: likewise.
+        backbone: and both heads as in `StepModule`.
         strategy: ``amcl:dimension=…`` or an instance of it; None for the plain method.
-        prediction_head: as in `StepModule`.
 
     Attributes:
         title: of the method, for messages.

@@ -55,17 +55,10 @@ def read_images(
     """Returns a data set as `load_images` does, its images of a size that suits the views.
 
     Args:
-        dataset: name or folder.
-        split: ``train`` or ``test``.
-        data_dir: folder of real data, or None.
+        dataset: with ``split``, ``data_dir``, ``count`` and ``seed`` as in `load_images`.
         image_size: pixels of each side of a view; None: those of the images.
         load_size: pixels of each side of an image; None keeps the size of images that all have one, and resizes others to 8/7
             of a view.
-        count: that many images only, drawn at random; None: all.
-        seed: of that draw.
-
-    Raises:
-        TempplugError: as there.
     """
     images = load_images(dataset, split, data_dir, size=load_size, count=count, seed=seed)
     if load_size is None and image_size is not None and isinstance(images, ImageFiles):
@@ -80,12 +73,6 @@ def loaded_size(recipe: VisionRecipe) -> int:
 
 def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, evaluated: bool = True) -> VisionImages:
     """Returns the images that a recipe trains on and, where they have labels, those of its evaluations.
-
-    Args:
-        recipe: of the training.
-        dataset: name or folder.
-        data_dir: folder of real data, or None.
-        evaluated: whether anything will be measured.
 
     Raises:
         TempplugError: images cannot be read, or do not suit the recipe.

@@ -28,11 +28,8 @@ class LinearProbeSettings:
     """Settings of the linear probe; the defaults are lightly's, which DySTreSS uses on ImageNet.
 
     Attributes:
-        epochs: at least 1.
-        batch_size: representations per step, at least 1.
-        learning_rate: initial one of SGD, greater than 0; not scaled by the batch size.
-        momentum: from 0, less than 1.
-        weight_decay: at least 0.
+        batch_size: representations per step.
+        learning_rate: initial one of SGD, not scaled by the batch size.
         schedule: of the learning rate: ``cosine`` to 0 by step, or ``constant``.
         seed: of the initial weights and the order of the batches.
 
