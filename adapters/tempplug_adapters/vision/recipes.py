@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer, integer_or_none
-from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, IMBALANCE, PROBES, seed_of
+from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, IMBALANCE, PROBES, seed_range
 
 SCALINGS = ("none", "linear", "linear-above-256", "square-root")
 STEMS = ("cifar", "imagenet")
@@ -63,7 +63,7 @@ class VisionRecipe(Recipe):
     imbalance_ratio: Annotated[float | None, IMBALANCE] = None
     largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("images, the same number of each class, left out of it for validation", 0)] = 0
-    split_seed: Annotated[int, seed_of("of the drawn images")] = 0
+    split_seed: Annotated[int, seed_range("of the drawn images")] = 0
 
     evaluations: Annotated[tuple[str, ...], Words(EVALUATIONS, help="evaluations of the backbone")] = ("knn",)
     evaluation_dataset: Annotated[

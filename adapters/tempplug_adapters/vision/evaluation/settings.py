@@ -18,7 +18,7 @@ IMBALANCE = Number(at_least=1, optional=True, help="largest over smallest class 
 PLOT_METHODS = ("tsne", "pca")
 
 
-def seed_of(what: str) -> Number:
+def seed_range(what: str) -> Number:
     """Returns the range of a seed, with its help."""
     return Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help=what)
 
@@ -43,7 +43,7 @@ class LinearProbeSettings:
     momentum: Annotated[float, Number(at_least=0, below=1)] = 0.9
     weight_decay: Annotated[float, Number(at_least=0)] = 0.0
     schedule: Annotated[str, Choice(SCHEDULES)] = "cosine"
-    seed: Annotated[int, seed_of("")] = 0
+    seed: Annotated[int, seed_range("")] = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "the linear probe")
@@ -73,13 +73,13 @@ class EvaluationSettings:
     held_out: Annotated[int, integer("training images, the same number of each class, left out of it for validation", 0)] = 0
     head_above: Annotated[int | None, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
     tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: a third of the classes")] = None
-    split_seed: Annotated[int, seed_of("of the draw of images")] = 0
+    split_seed: Annotated[int, seed_range("of the draw of images")] = 0
     image_size: Annotated[int | None, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
     augmentation: Annotated[str, Text(help="recipe that makes two views of each test image")] = "simclr-cifar"
     view_images: Annotated[int | None, integer_or_none("most test images that views are made of; none: all")] = None
     plot_method: Annotated[str, Choice(PLOT_METHODS, help="projection of representations to two dimensions")] = "tsne"
     batch_size: Annotated[int, integer("images per forward pass")] = 256
-    seed: Annotated[int, seed_of("of views, linear probe and plotted images")] = 0
+    seed: Annotated[int, seed_range("of views, linear probe and plotted images")] = 0
 
     def __post_init__(self) -> None:
         from tempplug_adapters.images.augmentation import create_augmentation
