@@ -68,14 +68,6 @@ def test_a_training_is_a_plain_loop_to_the_bit_and_a_killed_one_ends_alike(
     assert_states_equal(state, weights(tmp_path / "killed"))
 
 
-def test_schedules_move_at_every_step_unless_a_period_has_twenty_epochs(tmp_path: Path) -> None:
-    """Three steps an epoch, the last from two thirds of it on; with a long period epochs are numbered from 1."""
-    short = [0.2 + 0.7 * abs(1 - (epoch + 2 / 3) / 2) for epoch in range(4)] + [0.2 + 0.7 * abs(1 - 2 / 3 / 2)]
-    for period, expected in ((4, short), (20, [0.2 + 0.7 * (1 - epoch / 10) for epoch in range(1, 6)])):
-        results = run(tmp_path / str(period), "simclr", SCHEDULE.replace("period=4", f"period={period}"))
-        assert [entry["temperature"] for entry in results["history"] if "loss" in entry] == pytest.approx(expected)
-
-
 @pytest.mark.filterwarnings("ignore:bf16 on a processor")
 @pytest.mark.parametrize(("channels_last", "bf16"), [(True, False), (False, True)])
 def test_each_step_gets_views_index_and_labels_of_one_batch_in_the_format_asked_for(
