@@ -225,7 +225,6 @@ def normalised(**options: Any) -> Backbone:
         (lambda: create_backbone("lightly:resnet-18", pretrained=True), ConfigError, "'lightly:resnet-18', which takes none"),
         (lambda: create_backbone("timm:resnet18", width=32), ConfigError, "width=32 is no .*, which takes pretrained"),
         (lambda: create_backbone("timm"), UnknownNameError, "'timm'.*Known: resnet18, .*timm:NAME"),
-        (lambda: create_backbone(""), UnknownNameError, "''.*Known: resnet18, .*timm:NAME"),
         (lambda: create_backbone("keras:resnet50"), ConfigError, "cannot be imported: .* 'keras'. Known: resnet18"),
         (lambda: create_backbone("resnet-50"), UnknownNameError, "no backbone 'resnet-50'.*Did you mean 'resnet50'.*Known"),
         (

@@ -84,7 +84,6 @@ def test_faults_are_named() -> None:
         (long_tail_evaluation, (bank[kept], labels[kept], queries, truth), ConfigError, "no image of class 3 of 10: it could"),
         (long_tail_evaluation, (bank, labels, queries[asked], truth[asked]), ConfigError, "labels hold no image of class 9"),
         (long_tail_evaluation, (bank, labels, queries, truth[:3]), ShapeError, r"query_labels of shape \[3\]"),
-        (long_tail_evaluation, (bank, labels, bank, labels), ConfigError, "queries are the representations of bank"),
         (class_accuracies, (few, few, 4), ConfigError, "no image of class 2: an accuracy of each of 4 classes needs"),
         (class_accuracies, (few, few, 1), ConfigError, "labels 0 to 1 must be in 0 to 0"),
         (accuracy, (few, few[1:]), ShapeError, r"labels and predicted of shapes \[4\] and \[3\] must both be \[M\]"),

@@ -209,7 +209,6 @@ def test_settings_that_do_not_fit_are_said(tmp_path: Path) -> None:
     backbone = create_backbone("resnet18", width=4)
     for settings, message in [
         ({"backbone": "resnet18", "width": 8}, "does not fit its backbone 'resnet18'.*size mismatch"),
-        ({"backbone": "resnet18", "width": 4, "stem": "cifar"}, "does not fit its backbone"),
         ({"backbone": "resnet34", "width": 4}, "does not fit its backbone 'resnet34'.*Missing key"),
         ({"backbone": "resnet18", "width": "wide"}, "does not fit its backbone"),
         ({"backbone": "vit-tiny"}, "does not fit its backbone 'vit-tiny'"),
