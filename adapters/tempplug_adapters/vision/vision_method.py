@@ -302,14 +302,14 @@ class VisionMethod(Method[Any, VisionImages]):
         save_backbone(module.encoder, output_dir, recipe.image_size)
 
     def kept(self, recipe: Any, module: Any, data: VisionImages) -> dict[str, Any]:
-        """Returns what happens to images, and the names of the classes, if they have any."""
+        """Returns the preprocessing of images, and the names of their classes, if they have any."""
         backbone = module.encoder
         mean, std = (getattr(backbone, name).flatten().tolist() for name in ("mean", "std"))
         sizes = {"image_size": recipe.image_size, "load_size": loaded_size(recipe)}
         return {"labels": list(data.train.classes), "preprocessing": {"range": [0, 1], "mean": mean, "std": std, **sizes}}
 
     def named_module(self, recipe: Any) -> str | None:
-        """Returns the backbone if it is one of the user."""
+        """Returns the name of the backbone if it is a module of the user."""
         return recipe.backbone if is_own(recipe.backbone) else None
 
     def restore(self, recipe: Any, kept: Mapping[str, Any], folder: Path) -> Restored:
