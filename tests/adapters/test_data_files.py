@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pickle
 import tarfile
 import zipfile
@@ -75,6 +76,15 @@ class Called:
 def test_what_is_no_pickle_of_arrays_is_refused(content: bytes) -> None:
     with pytest.raises(DataError, match=r"^it .*\.$"):
         load_pickled(content)
+
+
+def test_a_pickle_runs_nothing(tmp_path: Path) -> None:
+    content = pickle.dumps({"data": Called(os.mkdir, str(tmp_path / "made"))})
+    with pytest.raises(DataError, match="mkdir', which is not allowed"):
+        load_pickled(content)
+    assert not (tmp_path / "made").exists()
+    pickle.loads(content)  # it would have
+    assert (tmp_path / "made").exists()
 
 
 def test_tuples_whose_hash_would_not_end_are_refused() -> None:

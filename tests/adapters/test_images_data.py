@@ -33,7 +33,7 @@ def by_hand(path: Path, rows: list[int]) -> np.ndarray:
 
 def test_cifar10_is_that_of_the_archive_and_a_smaller_count_is_the_beginning_of_a_larger(data_dir: Path) -> None:
     path, before = data_dir / "vision" / "cifar10_train_jpeg.npz", torch.get_rng_state()
-    images, other = (array("cifar10", "train", data_dir, count=count, seed=seed) for count, seed in ((200, 3), (20, 2)))
+    images = array("cifar10", "train", data_dir, count=200, seed=3)
     assert torch.equal(torch.get_rng_state(), before)
     drawn = torch.randperm(50_000, generator=torch.Generator().manual_seed(3))[:200]
     assert np.array_equal(images.images.permute(0, 2, 3, 1).numpy(), by_hand(path, drawn.tolist()))
@@ -43,7 +43,6 @@ def test_cifar10_is_that_of_the_archive_and_a_smaller_count_is_the_beginning_of_
     small = array("cifar10", "train", data_dir, count=20, seed=3)
     assert torch.equal(images.images[:20], small.images)
     assert torch.equal(images.labels[:20], small.labels)
-    assert not torch.equal(other.images, small.images)
 
 
 def test_other_archives(data_dir: Path) -> None:
@@ -56,30 +55,25 @@ def test_other_archives(data_dir: Path) -> None:
     ]:
         with pytest.raises(ConfigError, match=f"count={total + 1} must be a whole number from 1 to {total}"):
             array(dataset, split, data_dir, count=total + 1)
-        images = array(dataset, split, data_dir, count=30)
-        assert images.images.shape == (30, 3, side, side)
-        assert len(images.classes) == classes
-        assert array(dataset, split, data_dir, count=2, size=16).images.shape == (2, 3, 16, 16)
+        images = array(dataset, split, data_dir, count=9)
+        assert (images.images.shape, len(images.classes)) == ((9, 3, side, side), classes)
 
 
 def test_digits_are_those_of_scikit_learn() -> None:
-    digits = load_digits()
-    train, test = array("digits", "train", None), array("digits", "test", None)
+    digits, (train, test) = load_digits(), (array("digits", split, None) for split in ("train", "test"))
     assert (len(train), len(test)) == (1437, 360)
-    joined = torch.cat([train.images, test.images])
+    joined, labels = torch.cat([train.images, test.images]), torch.cat([train.labels, test.labels])
     assert bool((joined == joined[:, :1]).all())
-    labels = torch.cat([train.labels, test.labels])
-    ours = sorted((*image.flatten().tolist(), label) for image, label in zip(joined[:, 0], labels, strict=True))
-    levels = [round(level * 255 / 16) for level in range(17)]
-    theirs = sorted(
-        (*(levels[int(value)] for value in image.ravel()), label)
-        for image, label in zip(digits.images, digits.target, strict=True)
-    )
-    assert [tuple(map(int, row)) for row in ours] == [tuple(map(int, row)) for row in theirs]
+    ours = torch.cat([joined[:, 0].flatten(1), labels[:, None]], 1).tolist()
+    levels = np.array([round(level * 255 / 16) for level in range(17)])
+    theirs = np.concatenate([levels[digits.data.astype(int)], digits.target[:, None]], 1).tolist()
+    assert sorted(ours) == sorted(theirs)
     assert train.classes == tuple("0123456789")
     assert min(test.labels.bincount().tolist()) >= 25
     assert torch.equal(array("digits", "train", None).images, train.images)
-    assert array("digits", "test", None, size=20, count=5).images.shape == (5, 3, 20, 20)
+    first, other = (array("digits", "test", None, size=20, count=5, seed=seed).images for seed in (0, 1))
+    assert first.shape == (5, 3, 20, 20)
+    assert not torch.equal(first, other)
 
 
 def test_a_folder_of_ones_own_stays_on_disk(tmp_path: Path) -> None:
@@ -130,41 +124,6 @@ def write_archive(folder: Path, **arrays: np.ndarray) -> None:
     np.savez(folder / "cifar10_train_jpeg.npz", **held)
 
 
-PIXELS, BYTES = np.zeros((3, 4, 4, 3), np.uint8), np.zeros(9, np.uint8)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({}, "must hold images, too"),
-        ({"jpeg": BYTES}, "must hold offsets, too"),
-        ({"jpeg": BYTES, "offsets": np.array([0, 6, 3, 9])}, "must have 4 ascending offsets"),
-        ({"jpeg": BYTES, "offsets": np.array([0, 3, 6, 10])}, "offsets, .* into its 9 bytes"),
-        ({"jpeg": BYTES, "offsets": np.array([-1, 3, 6, 9])}, "offsets, .* into its 9 bytes"),
-        ({"jpeg": BYTES.astype(float), "offsets": np.array([0, 3, 6, 9])}, r"has jpeg \(9,\) float64: it must be \(n,\) uint8"),
-        ({"images": np.zeros((3, 3, 4, 4), np.uint8)}, r"has images \(3, 3, 4, 4\) uint8: they must be \(3, H, W, 3\) uint8"),
-        ({"images": PIXELS.astype(float)}, r"has images \(3, 4, 4, 3\) float64"),
-        ({"images": PIXELS, "labels": np.array([0, 1, 2])}, "labels from 0 to 2, but there are 2 classes"),
-        ({"images": PIXELS, "labels": np.array([0, -1, 1])}, "labels from -1 to 1, but there are 2 classes"),
-        ({"images": PIXELS, "labels": np.array(["a", "b", "c"])}, r"has labels \(3,\) <U1"),
-        ({"images": PIXELS, "classes": np.array("cat")}, r"has classes \(\): they must be \(classes,\)"),
-    ],
-)
-def test_a_malformed_archive_is_named(tmp_path: Path, arrays: dict[str, np.ndarray], message: str) -> None:
-    write_archive(tmp_path, **arrays)
-    with pytest.raises(DataError, match=re.escape(str(tmp_path / "cifar10_train_jpeg.npz")) + f" .*{message}"):
-        load_images("cifar10", "train", tmp_path)
-
-
-def test_an_unreadable_archive_is_named(tmp_path: Path) -> None:
-    path, stream = tmp_path / "cifar10_test_jpeg.npz", io.BytesIO()
-    np.save(stream, np.zeros(3))
-    for content in (b"", b"no archive", b"PK\x03\x04 cut", stream.getvalue()):
-        path.write_bytes(content)
-        with pytest.raises(DataError, match=re.escape(f"{path} is not a readable NumPy archive")):
-            load_images("cifar10", "test", tmp_path)
-
-
 def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path) -> None:
     for dataset in (name for name in DATASETS if name != "digits"):
         with pytest.raises(DataError) as raised:
@@ -180,18 +139,17 @@ def test_a_data_set_that_is_not_there_says_where_it_was_looked_for(tmp_path: Pat
 
 
 def test_wrong_options_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match=r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits"):
-        load_images("cifar-10", "train", tmp_path)
-    for path in ("nowhere/at/all", "./nowhere", "../nowhere", "nowhere/", "~/no/where", "~nobody-here"):
-        with pytest.raises(DataError, match=f"the folder {re.escape(path)} does not exist: .* holds train and test or val"):
-            load_images(path, "train", None)
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'file'} is no folder: ")):
-        load_images(str(tmp_path / "file"), "train", None)
-    with pytest.raises(ConfigError, match="split='val' must be 'train' or 'test'"):
-        load_images("digits", "val", None)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="size=0 must be"):
-        load_images("digits", "test", None, size=0)
-    for count in (0, -1, 361, 2.0, True):
-        with pytest.raises(ConfigError, match=f"count={count} must be a whole number from 1 to 360, the images of"):
-            load_images("digits", "test", None, count=count)  # type: ignore[arg-type]
+    for dataset, given, error, message in [
+        ("cifar-10", {}, UnknownNameError, r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits"),
+        (str(tmp_path / "file"), {}, DataError, "file is not a folder: "),
+        ("digits", {"split": "val"}, ConfigError, "split='val' must be 'train' or 'test'"),
+        ("digits", {"size": 0}, ConfigError, "size=0 must be"),
+        *(("digits", {"count": count}, ConfigError, f"count={count} must be a whole") for count in (0, -1, 361, 2.0, True)),
+        *(
+            (path, {}, DataError, f"the folder {re.escape(path)} does not exist: .* holds train and test or val")
+            for path in ("nowhere/at/all", "./nowhere", "../nowhere", "nowhere/", "~/no/where", "~nobody-here")
+        ),
+    ]:
+        with pytest.raises(error, match=message):
+            load_images(dataset, **{"split": "test", "data_dir": None, **given})

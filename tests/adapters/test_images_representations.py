@@ -67,15 +67,12 @@ def test_a_set_is_resized_and_augmented_image_by_image() -> None:
     assert not torch.allclose(first, second)
 
 
-class Doubled(nn.Module):
-    def forward(self, batch: Tensor) -> Tensor:
-        return batch.double()
-
-
 def test_half_precision_is_widened_double_kept_and_a_backbone_needs_no_parameters() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert represent(Network(), images()).dtype == torch.float32
-    assert represent(nn.Sequential(Doubled(), Network().double()), images()).dtype == torch.float64
+    double = Network().double()
+    double.register_forward_pre_hook(lambda _, given: given[0].double())
+    assert represent(double, images()).dtype == torch.float64
     assert torch.equal(represent(nn.Flatten(), images(3)), images(3).images.flatten(1) / 255)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from image_toys import noise
@@ -39,29 +37,18 @@ def test_a_subset_keeps_labels_and_all_classes() -> None:
     assert toy().subset(torch.tensor([2])).labels is None
 
 
-def labelled(*labels: int) -> object:
-    return toy(torch.tensor(labels))
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
+def test_faults_are_named() -> None:
+    for call, error, message in [
         (lambda: toy().batch(torch.tensor([0, 5])), ConfigError, "index from 0 to 5 must lie in 0 to 4: the set has 5 images"),
         (lambda: toy().subset(torch.tensor([-1])), ConfigError, "index from -1 to -1 must lie in 0 to 4"),
         (lambda: toy().batch(torch.tensor([0.0])), ShapeError, r"index \[1\] torch.float32 must hold positions"),
         (lambda: toy().subset(torch.tensor(2)), ShapeError, r"index \[\] torch.int64"),
         (lambda: toy().batch(torch.tensor([True, False])), ShapeError, r"index \[2\] torch.bool .* or \[5\] booleans"),
-        (
-            lambda: ImageArray(IMAGES.float(), None, (), "toy"),
-            ShapeError,
-            r"images \[5, 3, 4, 6\] torch.float32 of the set",
-        ),
+        (lambda: ImageArray(IMAGES.float(), None, (), "toy"), ShapeError, r"images \[5, 3, 4, 6\] torch.float32 of the set"),
         (lambda: ImageArray(IMAGES[:, :1], None, (), "toy"), ShapeError, r"images \[5, 1, 4, 6\]"),
-        (lambda: labelled(0, 0, 0, 0), ShapeError, r"labels \[4\] torch.int64 .* must be \[5\]"),
-        (lambda: labelled(0, 1, 2, 3, 0), DataError, "labels 0 to 3 of 'toy' must lie in 0 to 2"),
-        (lambda: labelled(0, -1, 2, 0, 0), DataError, "labels -1 to 2"),
-    ],
-)
-def test_faults_are_named(call: Callable[[], object], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        call()
+        (lambda: toy(torch.tensor([0, 0, 0, 0])), ShapeError, r"labels \[4\] torch.int64 .* must be \[5\]"),
+        (lambda: toy(torch.tensor([0, 1, 2, 3, 0])), DataError, "labels 0 to 3 of 'toy' must lie in 0 to 2"),
+        (lambda: toy(torch.tensor([0, -1, 2, 0, 0])), DataError, "labels -1 to 2"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()

@@ -115,16 +115,16 @@ def test_damaged_images_and_parquet_are_named(parquet: Path) -> None:
         load_images(str(parquet), "train", None)
 
 
-class Hub:
-    """Stands in for the hub: answers with one table and remembers what was asked."""
+def hub(monkeypatch: pytest.MonkeyPatch, rows: Any) -> list[tuple[str, ...]]:
+    """Stands in for the hub with one table, and returns what is asked of it."""
+    asked: list[tuple[str, ...]] = []
 
-    def __init__(self, contents: list[bytes]) -> None:
-        self.table = table(contents)
-        self.asked: list[tuple[Any, ...]] = []
+    def load(repository: str, *, revision: str, split: str) -> Any:
+        asked.append((repository, revision, split))
+        return rows
 
-    def __call__(self, repository: str, *, revision: str, split: str) -> Any:
-        self.asked.append((repository, revision, split))
-        return self.table
+    monkeypatch.setattr(datasets, "load_dataset", load)
+    return asked
 
 
 def test_without_a_folder_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,19 +134,18 @@ def test_without_a_folder_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> No
         ("tiny-imagenet", "zh-plus/tiny-imagenet", "valid"),
         ("imagenet", "ILSVRC/imagenet-1k", "validation"),
     ]:
-        hub = Hub(colours(0, 10, 20, 30))
-        monkeypatch.setattr(datasets, "load_dataset", hub)
+        asked = hub(monkeypatch, table(colours(0, 10, 20, 30)))
         images = load_images(dataset, "train", None, size=8)
         load_images(dataset, "test", None)
-        assert [(name, split) for name, _, split in hub.asked] == [(repository, "train"), (repository, test)]
-        assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for _, revision, _ in hub.asked)
+        assert [(name, split) for name, _, split in asked] == [(repository, "train"), (repository, test)]
+        assert all(re.fullmatch(r"[0-9a-f]{40}", revision) for _, revision, _ in asked)
         assert isinstance(images, ImageFiles if dataset == "imagenet" else ImageArray)
         assert (reds(images.batch(torch.tensor([2, 0]))), labels_of(images)) == ([20, 0], [0, 1, 2, 3])
         assert images.classes == tuple(WORDS)
 
 
 def test_rows_of_the_hub_are_decoded_by_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load_dataset", Hub([encoded(7, mode="L"), BROKEN]))
+    hub(monkeypatch, table([encoded(7, mode="L"), BROKEN]))
     with pytest.warns(UserWarning, match=r"1 of 2 images of 'cifar10 train' .*row 1 of uoft-cs/cifar10 cannot be decoded"):
         images = load_images("cifar10", "train", None)
     assert images.batch(torch.tensor([0]))[0, :, 0, 0].tolist() == [7, 7, 7]
@@ -163,13 +162,11 @@ def test_faults_of_the_hub_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE")
     with pytest.raises(DataError, match=r"uoft-cs/cifar10 at 0b27\w+ cannot be loaded from the Hugging Face hub: .*data_dir"):
         load_images("cifar10", "train", None)
-    hub = Hub([])
-    hub.table = hub.table.remove_columns("img")
-    monkeypatch.setattr(datasets, "load_dataset", hub)
+    hub(monkeypatch, table([]).remove_columns("img"))
     with pytest.raises(DataError, match=r"uoft-cs/cifar10 must have a column of datasets\.Image .* has label \(ClassLabel\)"):
         load_images("cifar10", "train", None)
     rows = {"img": [{"bytes": None, "path": "gone.png"}], "label": [0]}
-    hub.table = datasets.Dataset.from_dict(rows, features=table([]).features)
+    hub(monkeypatch, datasets.Dataset.from_dict(rows, features=table([]).features))
     with pytest.raises(DataError, match=r"row 0 of uoft-cs/cifar10 holds no bytes"):
         load_images("cifar10", "train", None)
     monkeypatch.setitem(sys.modules, "datasets", None)

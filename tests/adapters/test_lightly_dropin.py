@@ -10,7 +10,7 @@ import pytest
 import torch
 from covering import every_pair
 from torch import Tensor, nn
-from vision_method_toys import macl_temperature, queue_loss, unit
+from vision_method_toys import macl_temperature, nt_xent, queue_loss, unit
 
 from tempplug import create_strategy
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
@@ -21,17 +21,6 @@ def outputs(rows: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64) ->
     generator = torch.Generator().manual_seed(seed)
     out0, noise = torch.randn(2, rows, 3, generator=generator, dtype=torch.float64)
     return out0.to(dtype, copy=True).requires_grad_(), (out0 + noise).to(dtype)
-
-
-def lightly_without_bank(out0: Tensor, out1: Tensor, temperature: float) -> Tensor:
-    """Cross entropy over 2N rows of 2N - 1 logits, the positive among them."""
-    count = len(out0)
-    together = unit(torch.cat([out0, out1]))
-    logits = together @ together.T / temperature
-    logits = logits[~torch.eye(2 * count, dtype=torch.bool)].view(2 * count, -1)
-    # Without its own entry, row i < N finds its positive at i + N - 1, the others at i.
-    target = torch.cat([torch.arange(count) + count - 1, torch.arange(count)])
-    return nn.functional.cross_entropy(logits, target)
 
 
 def test_the_signatures_are_those_of_lightly() -> None:
@@ -81,7 +70,7 @@ def test_a_strategy_may_stand_for_the_temperature() -> None:
     out0, out1 = outputs()
     temperature = macl_temperature((unit(out0) * unit(out1)).sum(1), base=0.2)
     loss = NTXentLoss("macl:base_temperature=0.2")(out0, out1)
-    torch.testing.assert_close(loss, lightly_without_bank(out0, out1, temperature.item()), rtol=1e-10, atol=0)
+    torch.testing.assert_close(loss, nt_xent(out0, out1, temperature.item()), rtol=1e-10, atol=0)
     with_bank = NTXentLoss(create_strategy("macl", base_temperature=0.2), (8, 3)).double()
     bank = with_bank.memory_bank.ring_buffer.rows.clone()
     torch.testing.assert_close(with_bank(out0, out1), queue_loss(out0, out1, bank, temperature), rtol=1e-10, atol=0)
@@ -101,12 +90,9 @@ def test_terms_on_negatives_get_through() -> None:
     out0, out1 = outputs()
     keys = torch.tensor([0, 1, 0, 2])
     value = NTXentLoss(negatives="same-key")(out0, out1, keys=keys)
-    together = nn.functional.normalize(torch.cat([out0, out1]), dim=1)
     both = torch.cat([keys, keys])
-    target = torch.arange(8).roll(4)
-    left_out = (both[:, None] == both) & (torch.arange(8) != target[:, None])
-    logits = (together @ together.T / 0.5).masked_fill(left_out, -torch.inf)
-    torch.testing.assert_close(value, nn.functional.cross_entropy(logits, target), rtol=1e-10, atol=0)
+    left_out = (both[:, None] == both) & (torch.arange(8) != torch.arange(8).roll(4)[:, None])
+    torch.testing.assert_close(value, nt_xent(out0, out1, 0.5, left_out), rtol=1e-10, atol=0)
     loss_fn = NTXentLoss(memory_bank_size=(8, 3), negatives="hardness:strength=2")
     loss_fn(out0.float(), out1.float())
     assert loss_fn.contrastive_loss.record.negative_weight != 1
@@ -190,19 +176,6 @@ def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert NTXentLoss()(torch.eye(3), torch.eye(3)).isfinite()
 
 
-def test_a_single_pair_has_no_negative_without_a_bank() -> None:
-    out0, out1 = outputs(1)
-    loss_fn = NTXentLoss()
-    with pytest.warns(
-        RuntimeWarning, match="leaves 2 of 2 anchors without a negative: .* they have a loss of their positives alone"
-    ):
-        loss = loss_fn(out0, out1)
-    torch.testing.assert_close(loss, lightly_without_bank(out0, out1, 0.5))
-    loss.backward()
-    assert torch.equal(out0.grad, torch.zeros_like(out0))
-    assert NTXentLoss(0.5, (4, 3))(*outputs(1, dtype=torch.float32)).isfinite()
-
-
 @pytest.mark.filterwarnings("ignore:layout 'two-view' leaves:RuntimeWarning")
 @pytest.mark.parametrize(("rows", "dimension", "temperature"), every_pair((1, 2, 3, 4), (1, 2, 4, 8), (0.07, 0.5, 1, 1e-7)))
 def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension: int, temperature: float) -> None:
@@ -213,7 +186,7 @@ def test_any_small_batch_has_the_value_of_the_cross_entropy(rows: int, dimension
         loss_fn, with_bank = NTXentLoss(temperature), NTXentLoss(temperature, (6, dimension)).double()
         expected = queue_loss(*pairs, with_bank.memory_bank.ring_buffer.rows, temperature)
         torch.testing.assert_close(with_bank(*pairs), expected, rtol=1e-8, atol=1e-8 / temperature)
-        expected = lightly_without_bank(*pairs, temperature)
+        expected = nt_xent(*pairs, temperature)
         torch.testing.assert_close(loss_fn(*pairs), expected, rtol=1e-8, atol=1e-8 / temperature)
         # Which output comes first does not matter, as in lightly's test of symmetry.
         torch.testing.assert_close(loss_fn(*pairs), loss_fn(*reversed(pairs)))

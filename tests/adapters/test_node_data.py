@@ -20,7 +20,7 @@ from torch_geometric.datasets import Amazon, CitationFull, Coauthor
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, TempplugError, UnknownNameError
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.data_files.tables import read_matrix
 from tempplug_adapters.graph import node_data
 from tempplug_adapters.graph.node_data import check_graph, labels_of, load_graph
 from tempplug_adapters.graph.nodes import Nodes

@@ -10,7 +10,7 @@ import pytest
 from hostile_toys import Hostile, mark_of
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.downloads import check
+from tempplug_adapters.data_files.archives import check
 from tempplug_adapters.graph import node_data
 from tempplug_adapters.graph.node_data import load_graph
 

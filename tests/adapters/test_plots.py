@@ -11,6 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.image import imread
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 from tempplug_adapters.vision.evaluation import plots
@@ -40,8 +41,7 @@ def views(count: int = 45) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def unit(rows: Tensor) -> np.ndarray:
-    values = rows.double().numpy()
-    return values / np.linalg.norm(values, axis=1, keepdims=True)
+    return np.asarray(normalize(rows.double(), dim=1))
 
 
 def test_principal_components_are_the_singular_value_decomposition() -> None:
@@ -81,12 +81,11 @@ def draw_pairs(file: Path) -> None:
 
 @pytest.mark.parametrize("draw", [draw_plane, draw_pairs])
 def test_a_drawing_is_whole_and_the_same_each_time(tmp_path: Path, draw: Callable[[Path], None]) -> None:
-    for suffix in ("png", "svg"):
-        files = [tmp_path / "new" / f"{name}.{suffix}" for name in "ab"]
-        for file in files:
-            draw(file)
-        assert files[0].read_bytes() == files[1].read_bytes()
-    picture, text = imread(tmp_path / "new" / "a.png"), (tmp_path / "new" / "a.svg").read_text()
+    files = [tmp_path / "new" / name for name in ("a.svg", "b.svg", "a.png")]
+    for file in files:
+        draw(file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    picture, text = imread(files[2]), files[0].read_text()
     assert picture.shape[1] > 1000
     assert 0.005 < float((picture[..., :3].min(axis=2) < 0.9).mean()) < 0.5, "neither blank nor black"
     mean = float((similarity_histogram(*views())[0] * torch.arange(-0.99, 1, 0.02)).sum()) / 45
@@ -105,13 +104,14 @@ def test_no_two_classes_look_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return scatter(self, x, *args, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Axes, "scatter", watch)
+    monkeypatch.setattr(plots, "save_figure", lambda *given: None)
     names = [f"class {code}" for code in range(70)]
     labels = torch.arange(3 * MOST_CLASSES) % MOST_CLASSES + 5
     points = torch.randn(len(labels), 2, generator=torch.Generator().manual_seed(0))
     draw_embedding_plot(points, labels, names, tmp_path / "many.png")
     assert len({look[:2] for look in looks}) == MOST_CLASSES == 56
     assert [look[2:] for look in looks] == [(f"class {code + 5}", 3) for code in range(MOST_CLASSES)]
-    with pytest.raises(ConfigError, match="labels of 57 classes cannot be told apart in a plot: pass at most 56"):
+    with pytest.raises(ConfigError, match="labels of 57 classes cannot be distinguished in a plot: pass at most 56"):
         draw_embedding_plot(points, labels - torch.eye(len(labels))[0].long(), names, tmp_path / "more.png")
 
 
@@ -150,19 +150,11 @@ def test_faults_are_named(tmp_path: Path) -> None:
         (lambda: embed_in_plane(rows, method="umap"), ConfigError, "method=umap of a plot must be one of tsne, pca"),
         (lambda: embed_in_plane(rows[:3]), ShapeError, "N at least 4 and F at least 2"),
         (lambda: embed_in_plane(rows / 0), NonFiniteError, "representations hold NaN"),
-        (
-            lambda: draw_embedding_plot(plane, labels, NAMES, tmp_path / "a.gif"),
-            ConfigError,
-            r"must end in \.png, \.svg, \.pdf",
-        ),
+        (lambda: draw_plane(tmp_path / "a.gif"), ConfigError, r"must end in \.png, \.svg, \.pdf"),
         (lambda: draw_embedding_plot(plane, labels, NAMES[:2], file), ConfigError, "labels 0 to 2 must be in 0 to 1: there"),
         (lambda: draw_embedding_plot(rows, labels, NAMES, file), ShapeError, r"points of shape \[60, 8\] must be \[N, 2\]"),
         (lambda: similarity_histogram(a, b, classes, bins=0), ConfigError, "bins=0 must be an integer, at least 1"),
-        (
-            lambda: similarity_histogram(a, b[1:], classes),
-            ShapeError,
-            r"view_b of shape \[44, 5\] must have the shape of view_a",
-        ),
+        (lambda: similarity_histogram(a, b[1:], classes), ShapeError, r"view_b of shape \[44, 5\] must have the shape of"),
         (lambda: similarity_histogram(a, b / 0, classes), NonFiniteError, "view_b hold NaN"),
         (lambda: draw_pairs(tmp_path / "pairs.txt"), ConfigError, r"pairs\.txt of a drawing must end in \.png, \.svg, \.pdf"),
     ]

@@ -17,7 +17,6 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.projection_heads import (
     barlow_twins_projection_head,
-    projection_heads,
     simsiam_prediction_head,
     simsiam_projection_head,
 )
@@ -119,14 +118,12 @@ def wide(name: str) -> WithoutSoftmax:
     """Three heads, and embeddings so wide that the paper's Ω would be lowest far below the floor."""
     backbone = nn.Sequential(nn.Flatten(), nn.Linear(48, WIDTH), nn.BatchNorm1d(WIDTH), nn.ReLU())
     backbone.dimension = WIDTH
-    dimension = FEATURES if name == "simsiam" else BATCH
-    strategy = create_strategy("amcl", dimension=dimension, **AMCL_OPTIONS[name])
+    strategy = create_strategy("amcl", dimension=FEATURES if name == "simsiam" else BATCH, **AMCL_OPTIONS[name])
     if name == "barlow-twins":
-        return BarlowTwins(
-            backbone, projection_heads(3, lambda: barlow_twins_projection_head(WIDTH, out_dimension=FEATURES)), strategy
-        )
-    head = projection_heads(3, lambda: simsiam_projection_head(WIDTH, out_dimension=FEATURES, layers=2))
-    return SimSiam(backbone, head, projection_heads(3, lambda: simsiam_prediction_head(FEATURES)), strategy)
+        head = nn.ModuleList(barlow_twins_projection_head(WIDTH, out_dimension=FEATURES) for _ in range(3))
+        return BarlowTwins(backbone, head, strategy)
+    head = nn.ModuleList(simsiam_projection_head(WIDTH, out_dimension=FEATURES, layers=2) for _ in range(3))
+    return SimSiam(backbone, head, nn.ModuleList(simsiam_prediction_head(FEATURES) for _ in range(3)), strategy)
 
 
 @pytest.mark.parametrize("name", ["simsiam", "barlow-twins"])

@@ -7,6 +7,7 @@ import os
 import pickle
 import random
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -28,8 +29,7 @@ from tempplug_adapters.storage.files import (
     write_into,
     write_json,
 )
-from tempplug_adapters.storage.lock import LOCK_FILE, locked
-from tempplug_adapters.storage.manifest import MANIFEST, seal, verify
+from tempplug_adapters.storage.manifest import LOCK_FILE, MANIFEST, locked, seal, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.command_line import choose_device, plain_warnings
 
@@ -56,29 +56,22 @@ def test_a_folder_is_made_and_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             make_folder(tmp_path)
 
 
-LIMITED = """
-import resource, sys, torch
-from tempplug.cli import shell
-from tempplug_adapters.storage.files import write_file
-from tempplug_adapters.storage.tensors import write_tensors
-content = {"weights": torch.ones(100_000)}
-resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
-for write in (
-    lambda: write_tensors(sys.argv[1], content),
-    lambda: write_file(sys.argv[1], lambda file: torch.save(content, file)),
-    lambda: write_file(sys.argv[1], lambda file: torch.save({"weights": torch.ones(3000)}, file)),
-):
-    assert shell(write) == 2
-"""
-
-
 def test_tensors_that_find_no_room_say_so_in_words(tmp_path: Path) -> None:
     """A limit on the length of files stands for a full disk: PyTorch's own writer sees the same of both."""
-    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path / "a.pt"], stderr=subprocess.PIPE, text=True, check=True)
-    full = "the disk is full, or a limit on its use is reached"
-    for line, reason in zip(done.stderr.splitlines(), (f"File too large|{full}", full, full), strict=True):
-        assert re.fullmatch(rf"error: {tmp_path}/a\.pt cannot be written: ({reason})\.", line)
-    assert not list(tmp_path.iterdir())
+    file, large, small = tmp_path / "a.pt", {"weights": torch.ones(100_000)}, {"weights": torch.ones(3000)}
+    full, before = "the disk is full, or a limit on its use is reached", resource.getrlimit(resource.RLIMIT_FSIZE)
+    for write, reason in (
+        (lambda: write_tensors(file, large), f"File too large|{full}"),
+        (lambda: write_file(file, lambda path: torch.save(large, path)), full),
+        (lambda: write_file(file, lambda path: torch.save(small, path)), full),
+    ):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+        try:
+            with pytest.raises(DataError, match=rf"^{tmp_path}/a\.pt cannot be written: ({reason})\.$"):
+                write()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert not list(tmp_path.iterdir())
 
 
 class SafetensorError(Exception):
@@ -88,7 +81,6 @@ class SafetensorError(Exception):
 @pytest.mark.parametrize(
     ("where", "fault", "told"),
     [
-        ("write", OSError(28, "disk full"), "disk full"),
         ("write", RuntimeError("disk full\nat a place"), "disk full"),
         ("write", SafetensorError("I/O error: No space left on device (os error 28)"), "No space left on device"),
         ("write", SafetensorError("tensors share memory"), None),
@@ -198,7 +190,7 @@ def test_no_bit_of_an_archive_changes_its_tensors_unseen(tmp_path: Path) -> None
     folders = [(each.start() + 38, 4) for each in re.finditer(b"PK\x01\x02", whole)]
     assert len(folders) >= 4
     refused = 0
-    for at, bit in [*folders, *((chance.randrange(len(whole)), chance.randrange(8)) for _ in range(300))]:
+    for at, bit in [*folders, *((chance.randrange(len(whole)), chance.randrange(8)) for _ in range(150))]:
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
         try:
             found = read_tensors(file)
@@ -207,7 +199,7 @@ def test_no_bit_of_an_archive_changes_its_tensors_unseen(tmp_path: Path) -> None
         else:  # a bit of no meaning: the padding of an archive, the time of a part
             assert torch.equal(found["weights"], content["weights"])
             assert found["count"] == 3
-    assert refused > 150
+    assert refused > 75
     write_tensors(tmp_path / "b.pt", content)
     assert (tmp_path / "b.pt").read_bytes() == whole, "the name of a file is not part of it"
 
@@ -266,7 +258,7 @@ def test_every_bit_and_every_cut_is_found(tmp_path: Path) -> None:
     folder, chance = sealed(tmp_path / "made"), random.Random(0)
     for file in (folder / "a.pt", folder / "below" / "b.json", folder / MANIFEST):
         whole = file.read_bytes()
-        for _ in range(100):
+        for _ in range(40):
             at, bit = chance.randrange(len(whole)), chance.randrange(8)
             for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]):
                 file.write_bytes(damaged)
@@ -278,7 +270,7 @@ def test_every_bit_and_every_cut_is_found(tmp_path: Path) -> None:
 
 HOLDS = """
 import sys
-from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.storage.manifest import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.readline()

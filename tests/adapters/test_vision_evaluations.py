@@ -39,7 +39,7 @@ def images(count: int, seed: int) -> ImageArray:
 
 
 def measured(backbone: nn.Module, train: ImageArray, test: ImageArray, **settings: Any) -> Evaluation:
-    return Evaluation(backbone, train, test, EvaluationSettings(**settings), torch.device("cpu"), lambda name, done: None)
+    return Evaluation(backbone, train, test, EvaluationSettings(**settings), torch.device("cpu"))
 
 
 def test_a_collapsed_backbone_is_as_good_as_chance_where_k_is_above_the_bank() -> None:
@@ -95,7 +95,7 @@ def test_labels_that_allow_no_evaluation_are_told_before_images_are_represented(
 def test_sets_and_backbones_that_allow_no_evaluation_are_refused() -> None:
     train, again = images(20, 0), images(20, 0)
     for test, error, message in [
-        (train, ConfigError, "the set 'toy 0' must not be both learned from and predicted"),
+        (train, ConfigError, "the set 'toy 0' must not be both the training and the test set"),
         (replace(again, labels=None), DataError, "must both have labels"),
         (replace(again, classes=train.classes[::-1]), DataError, "must have the same classes, in the same order"),
     ]:

@@ -68,7 +68,7 @@ def test_trainings_of_two_processes_are_those_of_one(together: list[Any], traine
         assert its["loss"] == pytest.approx(mine["loss"], abs=rounding)
         if name == "plain-simclr":  # MACL's is that of the joined batch
             assert its["temperature"] == pytest.approx(mine["temperature"], rel=1e-9)
-    assert len({round(entry["loss"], 4) for entry in logs[0]}) == 4
+    assert len({round(entry["loss"], 4) for entry in logs[0]}) == 2
     for key, value in one["state"].items():
         torch.testing.assert_close(two["state"][key], value, rtol=1e-7, atol=1e-9, msg=lambda text, key=key: f"{key}: {text}")
     assert two["results"]["evaluation"] == one["results"]["evaluation"]

@@ -52,13 +52,10 @@ def temperature_of(strategy: str, anchors: Tensor, positives: Tensor) -> Tensor:
 
 def equation_2(together: Tensor, temperature: Tensor) -> Tensor:
     """Khosla et al. 2020: the sum over positives outside of the logarithm."""
-    rows, classes, losses = unit(together), LABELS.repeat(2), []
-    for i in range(len(rows)):
-        others = [j for j in range(len(rows)) if j != i]
-        logits = torch.stack([rows[i] @ rows[j] / temperature[i] for j in others])
-        positives = torch.tensor([classes[j] == classes[i] for j in others])
-        losses.append(-(logits - logits.logsumexp(0))[positives].mean())
-    return torch.stack(losses).mean()
+    rows, classes, own = unit(together), LABELS.repeat(2), torch.eye(len(together), dtype=torch.bool)
+    logits = (rows @ rows.T / temperature[:, None]).masked_fill(own, -torch.inf).log_softmax(1)
+    positives = (classes[:, None] == classes) & ~own
+    return -(logits.masked_fill(~positives, 0).sum(1) / positives.sum(1)).mean()
 
 
 def near(embeddings: Tensor, rows: Tensor) -> Tensor:

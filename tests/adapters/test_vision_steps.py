@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from vision_method_toys import (
     EMBEDDING,
     FIXED,
     MACL,
+    ROWS,
     Toy,
     assert_states_equal,
     create,
@@ -34,6 +36,11 @@ from tempplug_adapters.vision.simsiam import SimSiam
 
 LABELS = torch.tensor([0, 1, 0, 0, 1])
 WITHOUT_SOFTMAX = ("simsiam", "barlow-twins")
+
+
+def step(name: str, strategy: str | None = FIXED, rows: int = ROWS, **options: Any) -> object:
+    """A step in float64."""
+    return create(name, strategy, **options).double()(*views(rows))
 
 
 @pytest.mark.usefixtures("tiny")
@@ -163,34 +170,18 @@ def test_amcl_may_be_an_instance_where_there_is_no_softmax_and_nothing_else_may(
     ("call", "error", "message"),
     [
         (lambda: SimCLR(nn.Flatten(), head()), ConfigError, "backbone of type Flatten has dimension=None"),
-        (
-            lambda: create("simclr").double()(views()[0], views(4)[1]),
-            ShapeError,
-            r"view_b of shape \[4, 3, 2, 2\] must have view_a's shape \[5, 3, 2, 2\]",
-        ),
-        (lambda: create("supcon").double()(*views()), ConfigError, "SupCon needs labels"),
+        (lambda: create("simclr")(views()[0], views(4)[1]), ShapeError, r"view_b of shape \[4, 3, 2, 2\] must have view_a's"),
+        (lambda: create("supcon")(*views()), ConfigError, "SupCon needs labels"),
         (lambda: create("moco", momentum=1.5), ConfigError, r"momentum=1\.5 of the momentum encoder must be at least 0 and"),
-        (lambda: create("moco", "uncertainty"), ConfigError, "strategy 'uncertainty' needs a head .*which MoCo has not"),
-        (lambda: create("nnclr", "uncertainty"), ConfigError, "strategy 'uncertainty' needs a head .*which NNCLR has not"),
-        (
-            lambda: create("nnclr", embedding_dimension=9).double()(*views()),
-            ShapeError,
-            r"embeddings of shape \[5, 4\] must be \[B, 9\]",
-        ),
+        (lambda: create("moco", "uncertainty"), ConfigError, "strategy 'uncertainty' needs a head .*which MoCo does not have"),
+        (lambda: create("nnclr", "uncertainty"), ConfigError, "strategy 'uncertainty' needs a head .*which NNCLR does not"),
+        (lambda: step("nnclr", embedding_dimension=9), ShapeError, r"embeddings of shape \[5, 4\] must be \[B, 9\]"),
         (lambda: NNCLR(Toy(), heads(3), heads(2, EMBEDDING)), ConfigError, r"has 2 heads where projection_head has 3: give as"),
         (lambda: SimSiam(Toy(), heads(2), head(EMBEDDING)), ConfigError, "has 1 heads where projection_head has 2"),
-        (
-            lambda: create("simsiam", "amcl:dimension=9").double()(*views()),
-            ShapeError,
-            f"dimension=9.* must be {EMBEDDING}",
-        ),
+        (lambda: step("simsiam", "amcl:dimension=9"), ShapeError, f"dimension=9.* must be {EMBEDDING}"),
         (lambda: create("simsiam", "amcl"), ConfigError, "needs dimension="),
-        (
-            lambda: create("barlow-twins", BARLOW_AMCL).double()(*views(4)),
-            ShapeError,
-            r"the batch holds 4 images where strategy 'amcl' has dimension=5: .*drop_last=True",
-        ),
-        (lambda: create("barlow-twins", None).double()(*views(1)), ShapeError, "over the batch, which has 1 image; wanted 2"),
+        (lambda: step("barlow-twins", BARLOW_AMCL, 4), ShapeError, r"holds 4 images where .* dimension=5: .*drop_last=True"),
+        (lambda: step("barlow-twins", None, 1), ShapeError, "over the batch, which has 1 image; wanted 2"),
         (lambda: create("barlow-twins", None, redundancy_weight=-0.1), ConfigError, r"redundancy_weight=-0\.1 of Barlow Twins"),
     ],
 )

@@ -75,17 +75,16 @@ def unit(rows: Tensor) -> Tensor:
     return rows / rows.norm(dim=1, keepdim=True)
 
 
-def nt_xent(embeddings_a: Tensor, embeddings_b: Tensor, temperature: Tensor | float) -> Tensor:
-    """SimCLR's loss, row by row; ``temperature`` may be one of each of the 2B anchors."""
-    together = unit(torch.cat([embeddings_a, embeddings_b]))
-    rows, half = len(together), len(embeddings_a)
-    of_row = torch.as_tensor(temperature, dtype=together.dtype).expand(rows)
-    losses = []
-    for i in range(rows):
-        logits = torch.stack([together[i] @ together[j] / of_row[i] for j in range(rows) if j != i])
-        positive = together[i] @ together[(i + half) % rows] / of_row[i]
-        losses.append(logits.logsumexp(0) - positive)
-    return torch.stack(losses).mean()
+def nt_xent(embeddings_a: Tensor, embeddings_b: Tensor, temperature: Tensor | float, left_out: Tensor | None = None) -> Tensor:
+    """SimCLR's and lightly's loss: the cross entropy of each view's logits, without its own and those that are left out.
+
+    ``temperature`` may be one of each of the 2B anchors.
+    """
+    together, count = unit(torch.cat([embeddings_a, embeddings_b])), len(embeddings_a)
+    of_row = torch.as_tensor(temperature, dtype=together.dtype).expand(2 * count)[:, None]
+    logits = (together @ together.T / of_row).masked_fill(torch.eye(2 * count, dtype=torch.bool), -torch.inf)
+    logits = logits if left_out is None else logits.masked_fill(left_out, -torch.inf)
+    return nn.functional.cross_entropy(logits, torch.arange(2 * count).roll(count))
 
 
 def queue_loss(anchors: Tensor, keys: Tensor, queue: Tensor, temperature: Tensor | float) -> Tensor:

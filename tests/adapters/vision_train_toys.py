@@ -13,8 +13,7 @@ from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_set import ImageArray
 from tempplug_adapters.training.train import train
 from tempplug_adapters.vision import vision_method
-from tempplug_adapters.vision.recipe import VisionRecipe
-from tempplug_adapters.vision.recipes import METHODS
+from tempplug_adapters.vision.recipes import METHODS, VisionRecipe
 from tempplug_adapters.vision.vision_images import VisionImages
 from tempplug_adapters.vision.vision_method import TwoViews, VisionMethod
 
@@ -128,6 +127,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             calls.append({"views": views, "module": step, **named})
 
         step.register_forward_pre_hook(hook, with_kwargs=True)
+        if isinstance(step.backbone, TinyBackbone):
+            step.backbone.module[0].register_forward_hook(lambda _, __, output: calls[-1].update(output=output))
 
     monkeypatch.setattr(TwoViews, "__init__", watched)
     return calls

@@ -17,13 +17,13 @@ import pytest
 from run_checks import run_all
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.storage.manifest import locked
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.run.runner import claim
 from tempplug_benchmarks.run.store import Result, read_failure
 
 HERE = Path(__file__).parent
-HOLDER = "import sys, time\nfrom tempplug_adapters.storage.lock import locked\nwith locked(sys.argv[1]):\n"
+HOLDER = "import sys, time\nfrom tempplug_adapters.storage.manifest import locked\nwith locked(sys.argv[1]):\n"
 HOLDER += "    print('held', flush=True)\n    sys.stdin.read()\n"
 posix = pytest.mark.skipif(sys.platform == "win32", reason="signals and locks are of POSIX")
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.plugins import AdapterInfo, registry
 from tempplug_adapters.advise.trainees import Heads, StaticModel, Trainee
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.data_files.tables import read_matrix
 
 MATRICES = (".npy", ".pt")
 MAX_LENGTH = 128

@@ -22,8 +22,7 @@ from tempplug_adapters.contexts import Temperatures
 from tempplug_adapters.data_files.archives import read_text
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
-from tempplug_adapters.images.image_data import DEFAULT_SIZE
-from tempplug_adapters.images.image_inputs import as_images, find_images
+from tempplug_adapters.images.image_data import DEFAULT_SIZE, as_images, find_images
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_into

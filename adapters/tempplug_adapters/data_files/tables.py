@@ -1,4 +1,4 @@
-"""Reads tables of UTF-8 text. Errors name the file and the line.
+"""Reads tables of UTF-8 text and matrices of numbers, without running code. Errors name the file and the line.
 
 Sentences contain single quotation marks, with which readers of quoted fields lose rows; so theirs are separated by tabs and not
 quoted. Other tables are quoted as spreadsheets and pandas write them.
@@ -12,9 +12,14 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_text, read_whole
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
 
 
 def find_folder(data_dir: str | Path, kind: str, wanted: str, holds: Callable[[Path], bool]) -> Path:
@@ -90,3 +95,58 @@ def _fields(path: Path, number: int, line: bytes) -> list[str]:
         return line.removesuffix(b"\r").decode("utf-8").split("\t")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line).") from error
+
+
+def read_matrix(path: Path) -> Tensor:
+    """Returns a matrix [rows, columns], int64 for integers and float32 otherwise; missing numbers are NaN.
+
+    Args:
+        path: ``.npy``; ``.pt`` with a tensor; or text, decompressed if its name ends in ``.gz``, with a row per line and
+            optionally a header.
+
+    Raises:
+        DataError: the file cannot be read, or does not contain a matrix of numbers.
+    """
+    import numpy as np  # the tables alone are read without frameworks
+    import torch
+
+    from tempplug_adapters.storage.tensors import read_tensors
+
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file.")
+    try:
+        if path.suffix == ".npy":
+            found = torch.from_numpy(np.load(path, allow_pickle=False))
+        elif path.suffix == ".pt":
+            found = read_tensors(path)
+        else:
+            found = torch.from_numpy(_numbers(read_text(path)))
+    except (DataError, ValueError, TypeError, EOFError, OSError) as error:
+        raise DataError(f"{path} must hold a matrix of numbers: {str(error)[:200]}") from error
+    if not isinstance(found, torch.Tensor) or found.layout != torch.strided or found.ndim not in (1, 2) or found.is_complex():
+        raise DataError(f"{path} must hold a matrix of numbers.")
+    found = found[:, None] if found.ndim == 1 else found
+    return found.float() if found.is_floating_point() else found.long()
+
+
+def _numbers(text: str) -> np.ndarray:
+    import numpy as np
+
+    text = text.removeprefix("\ufeff")
+    lines = text.split("\n", 1)
+    first = lines[0].strip()
+    separator = "," if "," in first else "\t" if "\t" in first else None
+    if separator and first.startswith((separator, f'""{separator}')):
+        raise ValueError("its first column has no name, as that of pandas' row numbers: write it with index=False.")
+    try:
+        [float(field) if field.strip() else 0.0 for field in first.split(separator)]
+    except ValueError:
+        text = lines[1] if len(lines) > 1 else ""
+    if not text.strip():
+        raise ValueError("it is empty.")
+    for kind in (np.int64, np.float32):
+        try:
+            return np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2)
+        except (ValueError, OverflowError) as error:
+            fault = error
+    raise ValueError(str(fault))

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.archives import read_archived_texts, read_text
-from tempplug_adapters.data_files.downloads import download
+from tempplug_adapters.data_files.archives import download, read_archived_texts, read_text
 from tempplug_adapters.graph.molecule_recipe import DATASETS
 
 

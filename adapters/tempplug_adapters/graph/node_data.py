@@ -20,8 +20,7 @@ from torch_geometric.io import parse_npz, read_planetoid_data
 from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.archives import read_arrays
-from tempplug_adapters.data_files.downloads import check, download
+from tempplug_adapters.data_files.archives import check, download, read_arrays
 from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.graph.ogb_files import load_ogb, place_of
 from tempplug_adapters.graph.saved_graphs import read_graphs

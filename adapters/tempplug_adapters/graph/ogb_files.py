@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.data_files.tables import read_matrix
 
 # The other data sets list each undirected edge once.
 _DIRECTED = ("ogbn-arxiv", "ogbg-code2")

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import read_archived_texts
-from tempplug_adapters.data_files.downloads import download
+from tempplug_adapters.data_files.archives import download, read_archived_texts
 from tempplug_adapters.graph.graph_data import GraphSet, starts
 from tempplug_adapters.graph.ogb_files import place_of
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, install_command, nearest
-from tempplug.options import Number, options_of
+from tempplug.options import Number, check_fields
 
 BLUR_SIGMA: Final = (0.1, 2.0)
 """Range of a blur's standard deviation, in pixels."""
@@ -150,10 +150,7 @@ class _Crops:
     scale: Annotated[float, Number(above=_SMALLEST, below=1)] = 0.14
 
     def __post_init__(self) -> None:
-        for each in options_of(type(self)):
-            value = getattr(self, each.name)
-            if each.kind is not None:
-                each.kind.check(f"{each.name}={value} of small crops", value)
+        check_fields(self, "small crops")
 
 
 def _with_crops(recipe: str) -> tuple[str, _Crops | None]:
@@ -290,18 +287,15 @@ def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
         steps.append(ColorJitter(*recipe.jitter, probability=recipe.jitter_probability))
     if recipe.grey:
         steps.append(kornia.RandomGrayscale(p=recipe.grey))
-    taps = _taps(recipe, size)
+    # an odd number of pixels, and at most as many as the image has
+    reach = min(math.ceil(3 * BLUR_SIGMA[1]), (size - 1) // 2)
+    taps = 2 * (reach if recipe.blur_share is None else int(size * recipe.blur_share / 2)) + 1
     if recipe.blur and taps > 1:
         steps.append(kornia.RandomGaussianBlur((taps, taps), BLUR_SIGMA, p=recipe.blur))
     return steps
 
 
-def _taps(recipe: AugmentationRecipe, size: int) -> int:
-    """Returns the pixels of each side of the blur's kernel: odd, and at most as many as the image has."""
-    if recipe.blur_share is not None:
-        return 2 * int(size * recipe.blur_share / 2) + 1
-    reach = math.ceil(3 * BLUR_SIGMA[1])
-    return 2 * min(reach, (size - 1) // 2) + 1
+_ROUNDING = 1e-2  # of a bicubic resize, or of 16-bit floats
 
 
 def _check(images: Tensor) -> None:
@@ -313,6 +307,3 @@ def _check(images: Tensor) -> None:
         low, high = (float(end) for end in images.aminmax())
         if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
             raise ConfigError(f"images from {low:g} to {high:g} must lie in [0, 1]: augment them before they are normalised.")
-
-
-_ROUNDING = 1e-2  # of a bicubic resize, or of 16-bit floats

@@ -13,8 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
-from tempplug_adapters.images.installed_models import LIBRARIES, create_installed, trained_normalisation
-from tempplug_adapters.images.networks import RESNETS, VITS, create_resnet, create_vit
+from tempplug_adapters.images.networks import (
+    LIBRARIES,
+    RESNETS,
+    VITS,
+    create_installed,
+    create_resnet,
+    create_vit,
+    trained_normalisation,
+)
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.own_modules import create_module, find
 
@@ -44,10 +51,6 @@ class Backbone(nn.Module):
         dimension: F; None: found with one black image, of the size that the module's configuration names, else of 32 x 32
             pixels, or of 224 x 224 where the module refuses that.
         image_size: of that image, if its configuration names none; None: as above.
-
-    Attributes:
-        module: as given.
-        dimension: F.
 
     Raises:
         ConfigError: mean and std do not fit each other, a std is not greater than 0, the dimension is less than 1, or it was

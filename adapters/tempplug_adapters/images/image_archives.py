@@ -60,7 +60,9 @@ def _binary_part(path: Path, head: int) -> tuple[Tensor, Tensor]:
     """Returns pixels and labels of rows of ``head`` labels, of which the last is returned, and the pixels."""
     block = bytearray(read_whole(path))
     if not block or len(block) % (head + _CIFAR_PIXELS):
-        raise DataError(f"{path} is {len(block)} bytes long, which is no multiple of the {head + _CIFAR_PIXELS} of an image.")
+        raise DataError(
+            f"{path} is {len(block)} bytes long, which is not a multiple of the {head + _CIFAR_PIXELS} of an image."
+        )
     rows = torch.frombuffer(block, dtype=torch.uint8).reshape(-1, head + _CIFAR_PIXELS)
     return rows[:, head:], rows[:, head - 1].long()
 
@@ -96,7 +98,7 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
     Args:
         path: holds ``labels`` [n] and ``classes``, and either encoded images (``jpeg``, their bytes one after the other, and
             ``offsets`` [n + 1], where each begins and the last ends) or pixels (``images`` [n, H, W, 3] uint8).
-        split: of the file; unused.
+        split: unused.
         name: of the set.
 
     Raises:
@@ -147,7 +149,7 @@ def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
         raise DataError(f"{where} does not exist: the folder must hold STL-10's binary archive, unpacked.")
     count, rest = divmod(where.stat().st_size, pixels)
     if rest or not count:
-        raise DataError(f"{where} is {where.stat().st_size} bytes long, which is no multiple of the {pixels} of an image.")
+        raise DataError(f"{where} is {where.stat().st_size} bytes long, which is not a multiple of the {pixels} of an image.")
     # a private memory map: nothing is read before its use
     block = torch.from_file(str(where), shared=False, size=count * pixels, dtype=torch.uint8)
     images = block.reshape(count, 3, _STL10_SIDE, _STL10_SIDE).transpose(2, 3)  # the file has columns, not rows

@@ -1,4 +1,4 @@
-"""Image data sets by name: their paths in a folder of data, and how they are read.
+"""Image data sets by name: their paths in a folder of data, and how they are read; and the images given to a trained encoder.
 
 This module must not depend on models, augmentations or training.
 """
@@ -10,18 +10,25 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
-from tempplug_adapters.images.class_folders import list_split, split_folders
+from tempplug_adapters.images.class_folders import (
+    SUFFIXES,
+    FileList,
+    image_files,
+    list_split,
+    read_shards,
+    shards_of,
+    split_folders,
+)
 from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10, read_tiny_imagenet
-from tempplug_adapters.images.image_decoding import check_size, resize_all
-from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, decode_all
+from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, check_size, decode_all, resize_all
 from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
-from tempplug_adapters.images.shards import read_shards, shards_of
 
 Split = Literal["train", "test"]
 Found = EncodedSet | ImageArray
@@ -172,7 +179,7 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
             "parquet files or tars of a webdataset; or a folder of images without classes"
         )
         if folder.exists():
-            raise DataError(f"{dataset} is no folder: {wanted}.")
+            raise DataError(f"{dataset} is not a folder: {wanted}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
             raise DataError(f"the folder {dataset} does not exist: {wanted}.")
         raise UnknownNameError(
@@ -210,3 +217,43 @@ def _digits(split: Split, name: str) -> ImageArray:
     labels = torch.from_numpy(digits.target.astype(np.int64))[chosen]
     images = grey[:, None].expand(-1, 3, -1, -1).contiguous()
     return ImageArray(images, labels, tuple(str(word) for word in digits.target_names), name)
+
+
+def as_images(given: Any, size: int) -> ImageSet:
+    """Returns a set of images from a set, bytes [n, 3, H, W], or a list of files, which are resized and cropped to ``size``.
+
+    An unreadable file, or anything else, raises a `TempplugError`.
+    """
+    if isinstance(given, ImageArray | ImageFiles):
+        return given
+    if isinstance(given, Tensor):
+        return ImageArray(given, None, (), "given")
+    if not isinstance(given, list | tuple) or not given or not all(isinstance(each, str | Path) for each in given):
+        raise DataError(f"images must be a list of files, bytes [n, 3, H, W] or an image set, not {type(given).__name__}.")
+    return ImageFiles(EncodedSet(FileList(tuple(map(str, given))), None, (), "given"), size, replaced=False)
+
+
+def find_images(word: str, size: int, load: Callable[[], ImageSet]) -> tuple[ImageSet, list[str] | None]:
+    """Returns the images of a word on a command line, and their files where they have any.
+
+    Args:
+        word: an image file; a folder of image files, at any depth; or what ``load`` reads: a folder with ``train`` and
+            ``test``, a parquet file, or the name of a data set.
+        size: see `as_images`.
+        load: reads a data set.
+
+    Raises:
+        TempplugError: there are no such images.
+    """
+    place = Path(word)
+    files = [word] if place.is_file() and place.suffix.lower() in SUFFIXES else []
+    if place.is_dir() and not split_folders(place):
+        files = image_files(place)
+        if not files and not any(place.rglob("*.parquet")):
+            raise ConfigError(f"{word} has no image files, which end in {', '.join(sorted(SUFFIXES))}.")
+    if files:
+        return as_images(files, size), files
+    found = load()
+    if isinstance(found, ImageFiles):
+        return found, [found.encoded.file_name(position) for position in range(len(found))]
+    return found, None

@@ -1,4 +1,4 @@
-"""Networks for images with random weights: transformers' ResNet and ViT.
+"""Networks for images: transformers' ResNet and ViT with random weights, and models of packages without their classifiers.
 
 Strides, and thereby the meaning of the weights, are torchvision's: a block of three convolutions strides in its 3x3 one, the
 first stage does not stride, and a shortcut has weights only where the shape changes. It must not depend on training methods.
@@ -6,12 +6,16 @@ first stage does not stride, and a shortcut has weights only where the shape cha
 
 from __future__ import annotations
 
+import importlib
+from pickle import UnpicklingError
 from typing import Any
 
 from torch import nn
-from transformers import ResNetConfig, ResNetModel, ViTConfig, ViTModel
+from transformers import AutoModel, ResNetConfig, ResNetModel, ViTConfig, ViTModel
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, MissingDependencyError, TempplugError
+from tempplug_adapters.huggingface.loading import explained, load_image_settings, load_pretrained
+from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 
 _BASIC, _BOTTLENECK = "basic", "bottleneck"
 _EXPANSION = {_BASIC: 1, _BOTTLENECK: 4}
@@ -109,3 +113,92 @@ def create_vit(name: str, *, image_size: int = 224, patch_size: int | None = Non
         hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width, image_size=image_size, patch_size=patch
     )
     return ViTModel(config, add_pooling_layer=False)
+
+
+LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
+"""Packages whose models have names ``package:name``."""
+
+CLASSIFIERS = ("fc", "classifier", "heads", "head", "linear")
+"""Names that packages give to the classifier of a model."""
+
+
+def create_installed(name: str, *, pretrained: bool = False) -> nn.Module:
+    """Returns a model whose output is features in place of class scores.
+
+    Args:
+        name: ``transformers:NAME`` (a folder or a name on the Hugging Face hub, always with its weights), ``timm:NAME``,
+            ``torchvision:NAME`` or ``lightly:NAME`` (one of lightly's ResNets for images of 32 x 32 pixels, ``resnet-18``).
+        pretrained: with the weights of timm or torchvision.
+
+    Raises:
+        MissingDependencyError: the package is not installed; the message has the pip command.
+        ConfigError: the package has no such model, or its classifier is not recognised.
+    """
+    library, _, model = name.partition(":")
+    if library == "transformers":
+        network: nn.Module = load_pretrained(AutoModel, model)
+        return network
+    try:
+        with tensors_alone():
+            if library == "timm":
+                network = _package("timm").create_model(model, pretrained=pretrained, num_classes=0)
+                return network
+            if library == "torchvision":
+                weights = "DEFAULT" if pretrained else None
+                return _without_classifier(_package("torchvision.models").get_model(model, weights=weights), name)
+            return _without_classifier(_package("lightly.models").ResNetGenerator(model), name)
+    except (RuntimeError, ValueError, KeyError, TypeError, UnpicklingError) as error:
+        if isinstance(error, TempplugError):
+            raise
+        raise ConfigError(f"backbone '{name}' cannot be made: {why_refused(error) or error}") from error
+
+
+def trained_normalisation(name: str, network: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Returns the mean and standard deviation with which a model's images, in [0, 1], were normalised when it was trained.
+
+    One number for each channel; None for models without these numbers. timm's models have them, and those of transformers with
+    a preprocessor_config.json; `ConfigError` if that file is malformed.
+    """
+    library, _, model = name.partition(":")
+    found: Any = getattr(network, "pretrained_cfg", None) if library == "timm" else None
+    keys = ("mean", "std")
+    if library == "transformers":
+        found, keys = load_image_settings(model), ("image_mean", "image_std")
+    if not isinstance(found, dict):
+        return None
+    if found.get("do_normalize") is False:
+        return (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    mean, std = (found.get(key) for key in keys)
+    if mean is None or std is None:
+        return None
+    with explained(model):
+        return tuple(float(value) for value in mean), tuple(float(value) for value in std)
+
+
+def _package(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        package = module.partition(".")[0]
+        raise MissingDependencyError(
+            f"backbones '{package}:NAME' need the package '{package}': pip install {package} ({error})."
+        ) from error
+
+
+def _without_classifier(model: nn.Module, name: str) -> nn.Module:
+    """Returns the model without its classifier, from the first linear or dropout layer on."""
+    for attribute in CLASSIFIERS:
+        classifier = getattr(model, attribute, None)
+        if not isinstance(classifier, nn.Module):
+            continue
+        kept: list[nn.Module] = []
+        for layer in classifier if isinstance(classifier, nn.Sequential) else ():
+            if isinstance(layer, nn.Linear | nn.Dropout):
+                break
+            kept.append(layer)
+        setattr(model, attribute, nn.Sequential(*kept))
+        return model
+    raise ConfigError(
+        f"backbone '{name}' has no classifier named {', '.join(CLASSIFIERS)}: make the model yourself, remove its classifier "
+        "and wrap it in Backbone."
+    )

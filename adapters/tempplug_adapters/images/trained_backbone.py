@@ -18,8 +18,7 @@ from transformers import AutoModel, PreTrainedModel
 
 from tempplug.errors import DataError, MissingDependencyError, TempplugError
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
-from tempplug_adapters.images.installed_models import CLASSIFIERS
-from tempplug_adapters.images.networks import RESNETS, VITS
+from tempplug_adapters.images.networks import CLASSIFIERS, RESNETS, VITS
 from tempplug_adapters.storage.files import one_line, write_into
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
@@ -44,13 +43,7 @@ network.load_state_dict({name[7:]: value for name, value in weights.items() if n
 
 
 def save_backbone(backbone: nn.Module, folder: Path, image_size: int) -> None:
-    """Writes `ENCODER_FILE`, and for `transformers.AutoModel` configuration, weights and preprocessing, if it opens them.
-
-    Args:
-        backbone: a `Backbone`.
-        folder: output folder.
-        image_size: pixels of each side of an image.
-    """
+    """Writes `ENCODER_FILE`, and for `transformers.AutoModel` configuration, weights and preprocessing, if it opens them."""
     state = {name: value.cpu() for name, value in backbone.state_dict().items()}
     write_tensors(folder / ENCODER_FILE, state)
     network: Any = backbone.module
@@ -84,13 +77,7 @@ def opens_with_auto_model(network: nn.Module) -> bool:
 
 
 def how_to_open(name: str, backbone: Any, stem: str | None = None) -> str:
-    """Returns how to open a saved backbone without tempplug, in Markdown with FOLDER for the output folder.
-
-    Args:
-        name: of the backbone, as in `create_backbone`.
-        backbone: the backbone.
-        stem: of a ResNet of ours.
-    """
+    """Returns how to open a saved backbone without tempplug, in Markdown with FOLDER for the output folder."""
     library, _, model = name.partition(":")
     network: Any = backbone.module
     if opens_with_auto_model(network):
@@ -161,7 +148,7 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     Args:
         checkpoint: the output folder of a training command, or one of its checkpoints; its settings name the ``backbone`` and,
             of a ResNet, ``stem`` and ``width``.
-        own: the ``backbone`` of these settings, where it is a module of the user: a file does not choose what is imported.
+        own: the ``backbone`` of these settings, where it is a module of the user: nothing is imported because a file names it.
 
     Raises:
         DataError: it cannot be read, is not of a vision training, or its settings and weights do not fit.

@@ -23,8 +23,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone, is_own
-from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, load_images
-from tempplug_adapters.images.image_inputs import as_images, find_images
+from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, find_images, load_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone as load_trained, save_backbone
 from tempplug_adapters.modes import Progress, silent

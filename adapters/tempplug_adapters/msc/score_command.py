@@ -53,7 +53,7 @@ def main(arguments: list[str]) -> int:
     if not 0 < options.false_alarms < 1:
         raise ConfigError(f"false_alarms={options.false_alarms} must be greater than 0 and less than 1.")
     make_folder(options.output.resolve().parent, "output")
-    from tempplug_adapters.images.image_inputs import as_images  # these import torch, which --help does not need
+    from tempplug_adapters.images.image_data import as_images  # these import torch, which --help does not need
     from tempplug_adapters.training.command_line import quietly
 
     with quietly():

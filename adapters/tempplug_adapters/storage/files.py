@@ -24,9 +24,7 @@ _TEMPORARY = re.compile(r".*\.(\d+)\.tmp")
 
 
 class Folder(argparse.Action):
-    """Stores a folder given by a flag; an empty name is rejected, since it would mean the current folder if a shell variable is
-    empty.
-    """
+    """Stores a folder given by a flag; an empty name, such as that of an unset shell variable, is an error."""
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: str | None = None) -> None:
         """Stores the folder; raises ConfigError if the name is empty."""
@@ -126,11 +124,7 @@ def temporary_name(path: Path) -> Path:
 
 
 def remove_leftovers(folder: str | Path) -> None:
-    """Removes temporary files of processes that have ended; call it before this process writes to the folder.
-
-    Args:
-        folder: its direct contents are checked, not those of subfolders.
-    """
+    """Removes temporary files of ended processes from a folder without its subfolders; call it before writing to the folder."""
     for each in list(Path(folder).glob(".*.tmp")):
         named = _TEMPORARY.fullmatch(each.name)
         if named is None or not _gone(int(named[1])):
@@ -148,10 +142,8 @@ def _gone(process: int) -> bool:
         return False
     try:
         os.kill(process, 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, OverflowError):
-        return False
+    except (OSError, OverflowError) as error:
+        return isinstance(error, ProcessLookupError)
     return False
 
 
@@ -168,11 +160,7 @@ def to_disk(path: Path) -> None:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Converts write errors to a DataError that names the path.
-
-    Args:
-        path: the path being written.
-    """
+    """Converts errors of writing a path to a DataError that names it."""
     try:
         yield
     except TempplugError:

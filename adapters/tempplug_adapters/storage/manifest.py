@@ -1,31 +1,30 @@
-"""The manifest of a folder: the length and the SHA-256 checksum of each file.
+"""The manifest of a folder, with the length and the SHA-256 checksum of each file; and the lock of a folder for one process.
 
-It is written last. A folder with a manifest is therefore complete, and it is unchanged if all files match the manifest.
+The manifest is written last. A folder with a manifest is therefore complete, and it is unchanged if all files match it.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
-from collections.abc import Collection
+import os
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import DataError
+from filelock import FileLock, Timeout
+
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import explained, to_disk, write_json
 
 MANIFEST = "manifest.json"
 
 
 def seal(folder: str | Path) -> None:
-    """Writes the manifest of all files in a folder and its subfolders, and flushes them to disk.
-
-    Args:
-        folder: the complete folder.
-
-    Raises:
-        DataError: it cannot be read or written.
-    """
+    """Writes the manifest of all files in a folder and below it, and flushes them to disk; raises `DataError` if it cannot."""
     root = Path(folder)
     with explained(root):
         (root / MANIFEST).unlink(missing_ok=True)
@@ -84,3 +83,43 @@ def _checksum(file: Path) -> str:
 
 def _of_listing(files: Any) -> str:
     return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+LOCK_FILE = ".lock"
+"""In the folder while it is locked: the number of the process, for the message of those that are refused."""
+
+
+@contextmanager
+def locked(folder: str | Path, name: str = "output_dir") -> Iterator[None]:
+    """Locks a folder against other processes during the block; warns if the file system does not support locks.
+
+    The lock is reentrant within the process. Forked processes do not hold it.
+
+    Args:
+        folder: an existing folder.
+        name: name of the argument, for the message.
+
+    Raises:
+        ConfigError: another running process holds the lock.
+        DataError: the disk is full.
+    """
+    file, told = Path(folder) / LOCK_FILE, f"{name}='{folder}'"
+    lock = FileLock(file, blocking=False, thread_local=False, is_singleton=True)
+    try:
+        lock.acquire()
+        file.write_text(str(os.getpid()))
+    except Timeout as error:
+        holder = file.read_text(errors="replace") or "another one"
+        raise ConfigError(f"{told} is being written to by process {holder}: wait for its end or use another folder.") from error
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            file.unlink(missing_ok=True)
+            lock.release()
+            raise DataError(f"{told} cannot be written: {error.strerror}.") from error
+        warnings.warn(f"{told} cannot be locked ({error.strerror}): make sure that no other run writes to it.", stacklevel=3)
+    try:
+        yield
+    finally:
+        if lock.lock_counter == 1:
+            file.unlink(missing_ok=True)  # before the release, so that waiting processes open a new file
+        lock.release()

@@ -78,7 +78,7 @@ def why_refused(error: Exception, wanted: str = PLAIN) -> str | None:
     if named := re.search(r"GLOBAL (\S{1,200})", text):
         return f"it holds {named[1]}, and reading that could run code: save the file anew with {wanted} alone"
     if "TorchScript" in text or "legacy .tar" in text:
-        return f"it is of a form whose reading could run code: save {wanted} in its place, by torch.save"
+        return f"reading files of this format could run code: save {wanted} instead, with torch.save"
     return "it is not a PyTorch file" if "weights_only" in text else None
 
 

@@ -19,7 +19,7 @@ from tempplug.options import format_value
 from tempplug.parser import Parser
 from tempplug.plugins import StrategyInfo, registry
 from tempplug_adapters.storage.files import Folder, make_folder, write_json, write_text
-from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.storage.manifest import locked
 from tempplug_adapters.sweep.metric import OWN as RESULT, MissingMetricError, read_metric
 from tempplug_adapters.sweep.picture import draw
 

@@ -20,8 +20,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name
-from tempplug_adapters.storage.lock import locked
-from tempplug_adapters.storage.manifest import MANIFEST, verify
+from tempplug_adapters.storage.manifest import MANIFEST, locked, verify
 from tempplug_adapters.training.launch import first_process
 
 STATE_FILE = "pytorch_model.bin"

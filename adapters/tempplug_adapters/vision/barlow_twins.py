@@ -37,9 +37,6 @@ class BarlowTwins(WithoutSoftmax):
         redundancy_weight: λ, at least 0.
         gather: correlate over the images of all processes, with the gradient of one process that holds them all.
 
-    Attributes:
-        strategy: AMCL, or None.
-
     Raises:
         ConfigError: another strategy, as there is no softmax; the backbone has no dimension; λ is negative.
 
@@ -64,22 +61,11 @@ class BarlowTwins(WithoutSoftmax):
         self.redundancy_weight = redundancy_weight
         self.gather = gather
 
-    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Returns the loss, [].
-
-        Args:
-            view_a: [B, 3, H, W].
-            view_b: [B, 3, H, W], another view of the same images.
-            index: unused; every method takes it.
-            labels: unused, likewise.
-
-        Raises:
-            ShapeError: a single image, or with AMCL a batch of another size than its dimension.
-        """
-        self._temperatures.clear()
-        embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
-        with torch.autocast(view_a.device.type, enabled=False):
-            rows = distributed.share_rows(len(view_a), view_a.device, self.gather)
+    def loss(self, embeddings_a: list[Tensor], embeddings_b: list[Tensor]) -> Tensor:
+        """Returns the loss, [], of the embeddings [B, D] of each head."""
+        count, device = len(embeddings_a[0]), embeddings_a[0].device
+        with torch.autocast(device.type, enabled=False):
+            rows = distributed.share_rows(count, device, self.gather)
             if rows.total < 2:
                 raise ShapeError(f"Barlow Twins correlates features over the batch, which has {rows.total} image; wanted 2.")
             losses = [

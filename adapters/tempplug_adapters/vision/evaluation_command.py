@@ -18,7 +18,7 @@ from tempplug.cli import printable
 from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
 from tempplug.options import options_of
 from tempplug_adapters.ending import ending
-from tempplug_adapters.evaluation.command import EvalCommand
+from tempplug_adapters.evaluation.command import EvalCommand, shown_progress
 from tempplug_adapters.training.flags import device_flag
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 
@@ -35,7 +35,7 @@ FROM_ITS_IMAGES = {
 """Those that do so where the data set is the training's: the long-tailed bank is what it was trained on."""
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
+def run(options: argparse.Namespace, progress: Callable[[float, str], None]) -> dict[str, Any]:
     """Runs the evaluations, writes metrics and plots, and returns the contents of the JSON file.
 
     The file is written after each evaluation. A failed evaluation does not stop the others; its name and the reason are listed
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
     test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
-    evaluation = Evaluation(backbone, train, test, settings, device)
+    evaluation = Evaluation(backbone, train, test, settings, device, progress)
     for name in options.evaluations:
         evaluation.check(name)
     found: dict[str, Any] = {
@@ -99,11 +99,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def evaluation_table(found: dict[str, Any]) -> str:
-    """Returns the last lines of the command: all figures by their names in ``metrics.json``, and the next command.
-
-    Args:
-        found: what ``tempplug eval vision`` writes as JSON.
-    """
+    """Returns the last lines of the command: all figures by their names in ``metrics.json``, and the next command."""
     from tempplug_adapters.vision.vision_method import figures
 
     flat = {name: value for each in EVALUATIONS if each in found for name, value in figures(each, found[each]).items()}
@@ -120,8 +116,8 @@ def _main(options: argparse.Namespace) -> int:
     """Returns 2 if an evaluation failed."""
     from tempplug_adapters.training.command_line import quietly
 
-    with quietly():
-        found = run(options)
+    with quietly(), shown_progress() as progress:
+        found = run(options, progress)
     print(evaluation_table(found))
     for name, reason in found.get("failed", {}).items():
         print(printable(f"error: {name}: {reason}"), file=sys.stderr)
@@ -131,39 +127,36 @@ def _main(options: argparse.Namespace) -> int:
 VISION = EvalCommand(
     name="vision",
     description="Measure the representations of a trained backbone. Neighbours and linear classifiers learn from the training "
-    "split and are asked about the test split, which chooses nothing: no epoch, no setting.",
+    "split and predict the test split, by which neither epochs nor settings are chosen.",
     flags={
         "--checkpoint": {"required": True, "metavar": "DIR", "help": "output folder of a vision training"},
         "--backbone": {
             "metavar": "MODULE:NAME",
-            "help": "that of the training, where it is a module of yours, which is imported",
+            "help": "the training's backbone, if a module of your own: it is imported",
         },
         "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
-        "--load-size": {
-            "type": int,
-            "help": "side in pixels to which images are brought as they are read (default: the training's)",
-        },
+        "--load-size": {"type": int, "help": "side in pixels to which images are resized when read (default: the training's)"},
         "--train-images": {
             "type": int,
             "metavar": "N",
-            "help": "draw that many of the training split (default: as the training, else all)",
+            "help": "images to learn from, drawn (default: the training's, else all)",
         },
-        "--test-images": {"type": int, "metavar": "N", "help": "draw that many of the test split (default: all)"},
+        "--test-images": {"type": int, "metavar": "N", "help": "images drawn from the test split (default: all)"},
         "--evaluations": {
             "nargs": "+",
             "default": list(DEFAULTS),
             "metavar": "NAME",
             "help": f"of {', '.join(EVALUATIONS)} (default: {', '.join(DEFAULTS)})",
         },
-        "--plots": {"metavar": "DIR", "help": "for drawings of similarities and of representations in the plane"},
+        "--plots": {"metavar": "DIR", "help": "folder for plots of similarities and of representations in two dimensions"},
         "--output": {
             "metavar": "FILE",
-            "help": "JSON of all numbers (default: evaluation_DATASET.json in the checkpoint's folder)",
+            "help": "JSON of all figures (default: evaluation_DATASET.json in the checkpoint)",
         },
         "--device": device_flag(),
     },
     settings=EvaluationSettings,
-    settings_note="Views follow the training where they are not given, and on its images so does the long-tailed bank.",
+    settings_note="Settings of views that are not given are those of the training; on its images, also those of the long tail.",
     run=_main,
 )

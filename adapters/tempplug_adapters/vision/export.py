@@ -37,7 +37,7 @@ def _torchvision_name(name: str) -> str:
     found = _NAME.fullmatch(name)
     kind, place = _KINDS.get(found["a"] or found["b"], (None, 0)) if found else (None, 0)
     if found is None or kind is None:
-        raise DataError(f"'{name}' is no weight of a ResNet, so torchvision has no name for it.")
+        raise DataError(f"'{name}' is not a weight of a ResNet, so torchvision has no name for it.")
     if found["stem"]:
         return f"{kind}1.{found['values']}"
     layer = f"downsample.{place}" if found["layer"] is None else f"{kind}{int(found['layer']) + 1}"

@@ -56,10 +56,6 @@ class MomentumEncoder(nn.Module):
         """Returns the embeddings [B, D] of each projection head, without gradient."""
         return project(self.projection_head, self.backbone(images))
 
-    def extra_repr(self) -> str:
-        """Shows the momentum in ``print(module)``."""
-        return f"momentum={self.momentum}"
-
 
 class MoCo(WithSoftmax):
     """InfoNCE of each anchor against its own key and a queue of past ones, with any temperature strategy.
@@ -82,7 +78,6 @@ class MoCo(WithSoftmax):
         **options: of `LossOptions`; for ``gather`` see above.
 
     Attributes:
-        momentum_encoder: the copies.
         queues: one `RingBuffer` a head.
 
     Raises:

@@ -33,7 +33,6 @@ class NNCLR(WithSoftmax):
         **options: of `LossOptions`. With a process group, the embeddings of all processes are enqueued also without ``gather``.
 
     Attributes:
-        prediction_head: as given.
         support_sets: one `RingBuffer` a head.
 
     Raises:

@@ -30,10 +30,6 @@ class ProjectionHead(nn.Module):
         bias: whether the last linear layer has a bias; None: only without ``last_batch_norm``. The others have one only
             without ``batch_norm``.
 
-    Attributes:
-        in_dimension: as given.
-        out_dimension: as given.
-
     Raises:
         ConfigError: a size is less than 1, or ``last_affine=False`` without ``last_batch_norm``.
 
@@ -89,13 +85,6 @@ class ProjectionHead(nn.Module):
             )
         embeddings: Tensor = self.layers(representations)
         return embeddings
-
-
-def projection_heads(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
-    """Returns ``count`` independent heads, at least 1, each with its own random weights, as AMCL trains them."""
-    if count < 1:
-        raise ConfigError(f"count={count} of projection heads must be at least 1.")
-    return nn.ModuleList(make() for _ in range(count))
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class RingBuffer(nn.Module):
 
     Attributes:
         rows: [K, D].
-        position: [] where the next row goes.
+        position: [], of the next row.
 
     Raises:
         ConfigError: a size is less than 1.
@@ -80,7 +80,3 @@ class RingBuffer(nn.Module):
     def _check(self, name: str, given: Tensor) -> None:
         if given.ndim != 2 or given.shape[1] != self.rows.shape[1]:
             raise ShapeError(f"{name} of shape {list(given.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer.")
-
-    def extra_repr(self) -> str:
-        """Shows the sizes in ``print(module)``."""
-        return f"size={len(self.rows)}, dimension={self.rows.shape[1]}, gather={self.gather}"

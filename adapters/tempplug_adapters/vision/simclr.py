@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.errors import ShapeError
+from tempplug.errors import ConfigError, ShapeError
 from tempplug.types import LayoutName
 from tempplug_adapters.vision.step_module import WithSoftmax, project
 
@@ -35,6 +35,7 @@ class SimCLR(WithSoftmax):
     title = "SimCLR"
     uncertain = True
     takes_small_crops = True
+    needs_labels: ClassVar[bool] = False
 
     def forward(
         self,
@@ -56,8 +57,11 @@ class SimCLR(WithSoftmax):
 
         Raises:
             ShapeError: the views have different shapes.
-            ConfigError: there are small crops, and the loss has a state of each image, which a step must update once.
+            ConfigError: there are small crops, and the loss has a state of each image, which a step must update once; or SupCon
+                has no labels.
         """
+        if self.needs_labels and labels is None:
+            raise ConfigError(f"{self.title} needs labels, the class of every image: pass labels=, or use SimCLR.")
         if view_a.shape != view_b.shape:
             raise ShapeError(f"view_b of shape {list(view_b.shape)} must have view_a's shape {list(view_a.shape)}.")
         self.check_small_crops(small)

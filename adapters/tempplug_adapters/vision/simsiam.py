@@ -27,10 +27,6 @@ class SimSiam(WithoutSoftmax):
         prediction_head: embeddings to predictions of the same dimension, one for each projection head.
         strategy: ``amcl:dimension=D`` or an instance of it; None for the plain method.
 
-    Attributes:
-        prediction_head: as given.
-        strategy: AMCL, or None.
-
     Raises:
         ConfigError: another strategy, as there is no softmax; the backbone has no dimension; the numbers of heads differ.
 
@@ -49,23 +45,11 @@ class SimSiam(WithoutSoftmax):
         super().__init__(backbone, projection_head, strategy, prediction_head)
         self.prediction_head = prediction_head
 
-    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
-        """Returns the loss, []: in [-1, 1] a head without AMCL.
-
-        Args:
-            view_a: [B, 3, H, W].
-            view_b: [B, 3, H, W], another view of the same images.
-            index: unused; every method takes it.
-            labels: unused, likewise.
-
-        Raises:
-            ShapeError: AMCL's dimension is not that of the embeddings.
-        """
-        self._temperatures.clear()
-        embeddings_a, embeddings_b = self.embed(view_a), self.embed(view_b)
+    def loss(self, embeddings_a: list[Tensor], embeddings_b: list[Tensor]) -> Tensor:
+        """Returns the loss, []: in [-1, 1] a head without AMCL."""
         predictions_a = predict(self.prediction_head, embeddings_a)
         predictions_b = predict(self.prediction_head, embeddings_b)
-        with torch.autocast(view_a.device.type, enabled=False):
+        with torch.autocast(embeddings_a[0].device.type, enabled=False):
             losses = [
                 self._row_loss(prediction, embedding.detach())
                 for predictions, embeddings in ((predictions_a, embeddings_b), (predictions_b, embeddings_a))

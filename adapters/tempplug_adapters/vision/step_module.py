@@ -63,7 +63,7 @@ class StepModule(nn.Module):
                 )
 
     def embed(self, images: Tensor) -> list[Tensor]:
-        """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or whatever the backbone takes."""
+        """Returns the embeddings [B, D] of each projection head, from images [B, 3, H, W] or other inputs of the backbone."""
         return project(self.projection_head, self.backbone(images))
 
     def measure(self) -> dict[str, float]:
@@ -87,11 +87,9 @@ class WithSoftmax(StepModule):
     """Base of the methods with a contrastive loss.
 
     Args:
-        backbone: as in `StepModule`.
-        projection_head: likewise.
+        backbone: and both heads as in `StepModule`.
         strategy: spec string or instance; ``uncertainty`` only where the method has a head for it.
         objective: spec string or instance.
-        prediction_head: as in `StepModule`.
         **options: of `LossOptions`.
 
     Attributes:
@@ -124,7 +122,9 @@ class WithSoftmax(StepModule):
         self.loss_fn = ContrastiveLoss(strategy, objective, self.layout, **options)
         uncertain = isinstance(self.loss_fn.strategy, Uncertainty)
         if uncertain and not self.uncertain:
-            raise ConfigError(f"strategy 'uncertainty' needs a head for its scalars, which {self.title} has not: use SimCLR.")
+            raise ConfigError(
+                f"strategy 'uncertainty' needs a head for its scalars, which {self.title} does not have: use SimCLR."
+            )
         self.uncertainty_head = nn.Linear(self.dimension, 1) if uncertain else None
 
     def check_small_crops(self, small: Sequence[Tensor]) -> None:
@@ -144,10 +144,8 @@ class WithoutSoftmax(StepModule):
     and Ω in units of D/2, where it is ln u + 1/u.
 
     Args:
-        backbone: as in `StepModule`.
-        projection_head: likewise.
+        backbone: and both heads as in `StepModule`.
         strategy: ``amcl:dimension=…`` or an instance of it; None for the plain method.
-        prediction_head: as in `StepModule`.
 
     Attributes:
         title: of the method, for messages.
@@ -166,6 +164,25 @@ class WithoutSoftmax(StepModule):
         self.strategy = checked_amcl(self.title, strategy)
         self.loss_fn = None
         self._temperatures: list[Tensor] = []
+
+    def forward(self, view_a: Tensor, view_b: Tensor, *, index: Tensor | None = None, labels: Tensor | None = None) -> Tensor:
+        """Returns the loss, [].
+
+        Args:
+            view_a: [B, 3, H, W].
+            view_b: [B, 3, H, W], another view of the same images.
+            index: unused, since every method takes it.
+            labels: unused, likewise.
+
+        Raises:
+            ShapeError: AMCL's dimension does not fit the method, or Barlow Twins has a single image.
+        """
+        self._temperatures.clear()
+        return self.loss(self.embed(view_a), self.embed(view_b))
+
+    def loss(self, embeddings_a: list[Tensor], embeddings_b: list[Tensor]) -> Tensor:
+        """Returns the loss, [], of the embeddings [B, D] of each head."""
+        raise NotImplementedError
 
     def measure(self) -> dict[str, float]:
         """Returns the temperatures of the last call; empty without AMCL. Warns once if nearly all are at AMCL's bounds."""

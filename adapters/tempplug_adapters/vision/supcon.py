@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
-from torch import Tensor
-
-from tempplug.errors import ConfigError
 from tempplug.types import LayoutName
 from tempplug_adapters.vision.simclr import SimCLR
 
@@ -15,7 +11,7 @@ from tempplug_adapters.vision.simclr import SimCLR
 class SupCon(SimCLR):
     """SimCLR with classes: an anchor's loss is the mean of its positives' logarithms, with any temperature strategy.
 
-    Objectives need a form for several positives: ``infonce``, ``dcl`` or ``flatnce``.
+    A call needs ``labels``, [B] classes. Objectives need a form for several positives: ``infonce``, ``dcl`` or ``flatnce``.
 
     Source: Khosla et al. 2020, eq. 2 (the sum over positives outside of the logarithm).
 
@@ -30,20 +26,7 @@ class SupCon(SimCLR):
 
     layout: ClassVar[LayoutName] = "labels"
     title = "SupCon"
-
-    def forward(
-        self,
-        view_a: Tensor,
-        view_b: Tensor,
-        *,
-        index: Tensor | None = None,
-        labels: Tensor | None = None,
-        small: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Returns the loss in nats, [], as SimCLR's; `ConfigError` without ``labels``, [B] classes."""
-        if labels is None:
-            raise ConfigError("SupCon needs labels, the class of every image: pass labels=, or use SimCLR.")
-        return super().forward(view_a, view_b, index=index, labels=labels, small=small)
+    needs_labels = True
 
 
 __all__ = ["SupCon"]

@@ -14,7 +14,7 @@ from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_part
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
-from tempplug_adapters.vision.recipe import VisionRecipe
+from tempplug_adapters.vision.recipes import VisionRecipe
 
 ALIGNED_IMAGES = 2000
 """Most test images whose two views are compared: the same images for every strategy and seed."""
@@ -55,17 +55,10 @@ def read_images(
     """Returns a data set as `load_images` does, its images of a size that suits the views.
 
     Args:
-        dataset: name or folder.
-        split: ``train`` or ``test``.
-        data_dir: folder of real data, or None.
+        dataset: with ``split``, ``data_dir``, ``count`` and ``seed`` as in `load_images`.
         image_size: pixels of each side of a view; None: those of the images.
         load_size: pixels of each side of an image; None keeps the size of images that all have one, and resizes others to 8/7
             of a view.
-        count: that many images only, drawn at random; None: all.
-        seed: of that draw.
-
-    Raises:
-        TempplugError: as there.
     """
     images = load_images(dataset, split, data_dir, size=load_size, count=count, seed=seed)
     if load_size is None and image_size is not None and isinstance(images, ImageFiles):
@@ -74,18 +67,12 @@ def read_images(
 
 
 def loaded_size(recipe: VisionRecipe) -> int:
-    """Returns the side to which image files are resized before they are brought to that of a view."""
+    """Returns the side to which image files are resized before they are resized to that of a view."""
     return recipe.load_size or round(CROPPED_FROM * recipe.image_size)
 
 
 def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, evaluated: bool = True) -> VisionImages:
-    """Returns the images that a recipe trains on and, where they have labels, those to measure with.
-
-    Args:
-        recipe: of the training.
-        dataset: name or folder.
-        data_dir: folder of real data, or None.
-        evaluated: whether anything will be measured.
+    """Returns the images that a recipe trains on and, where they have labels, those of its evaluations.
 
     Raises:
         TempplugError: images cannot be read, or do not suit the recipe.
@@ -136,10 +123,10 @@ def _long_tailed(images: ImageSet, recipe: VisionRecipe) -> tuple[ImageSet, Imag
     if recipe.imbalance_ratio is None:
         for name in ("largest_class", "held_out"):
             if value := getattr(recipe, name):
-                raise ConfigError(f"{name}={value} belongs to a long-tailed part: give imbalance_ratio, too.")
+                raise ConfigError(f"{name}={value} applies to long-tailed parts only: set imbalance_ratio, too.")
         return images, None
     if images.labels is None:
-        raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' has not.")
+        raise DataError(f"imbalance_ratio needs the class of every image, which the set '{images.name}' lacks.")
     drawn = (recipe.imbalance_ratio, recipe.largest_class, recipe.split_seed, recipe.held_out)
     part = images.subset(long_tail_part(images.labels, images.classes, *drawn)[0])
     left = hold_out(images.labels, recipe.held_out, recipe.split_seed)[1]

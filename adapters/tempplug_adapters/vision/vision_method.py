@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation, create_small_crops
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
-from tempplug_adapters.images.image_inputs import as_images, find_images
+from tempplug_adapters.images.image_data import as_images, find_images
 from tempplug_adapters.images.networks import VITS
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone, save_backbone
@@ -51,14 +51,12 @@ class Design:
         head: its projection head.
         prediction: creates its prediction head from the embedding width and the setting ``hidden_dimension``; or None.
         settings: arguments of the module, by settings of the recipe.
-        labelled: whether it requires labels.
     """
 
     module: type[StepModule]
     head: Callable[..., nn.Module]
     prediction: Callable[[int, int | None], nn.Module] | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
-    labelled: bool = False
 
 
 _WITH_QUEUE = {"embedding_dimension": "embedding_dimension", "queue_size": "queue_size"}
@@ -80,7 +78,7 @@ DESIGNS: Mapping[str, Design] = {
     ),
     # The paper names no normalisation in the head. SimCLR's head has it: without it, ResNets give all images nearly the same
     # embedding at first, where this loss is flat (CIFAR-10, 5,000 images, ResNet-18, width 16, 6 epochs: knn 24 and 35 %).
-    "supcon": Design(SupCon, heads.simclr_projection_head, labelled=True),
+    "supcon": Design(SupCon, heads.simclr_projection_head),
 }
 """By the name of the method."""
 
@@ -93,9 +91,6 @@ class TwoViews(nn.Module):
         augmentation: images [B, 3, H, W] in [0, 1] to views, without parameters.
         channels_last: memory format of the views.
         small_crops: of `create_small_crops`, or None.
-
-    Attributes:
-        step: as given.
     """
 
     def __init__(
@@ -150,20 +145,14 @@ class VisionMethod(Method[Any, VisionImages]):
         return DESIGNS[self.info.name]
 
     def step(self, recipe: Any, backbone: Backbone, loss: Any) -> StepModule:
-        """Returns backbone and heads with their loss, random weights drawn from PyTorch's global generator.
-
-        Args:
-            recipe: of the training.
-            backbone: to be trained.
-            loss: what `create_loss` returned.
-        """
+        """Returns backbone and heads with the loss of `create_loss`, random weights drawn from PyTorch's global generator."""
         design, count, size = self.design, recipe.heads or 1, recipe.embedding_dimension
         given = {"hidden_dimension": getattr(recipe, "hidden_dimension", None), "out_dimension": size}
         if hasattr(recipe, "head_layers"):
             given["layers"] = recipe.head_layers
-        made: list[Any] = [heads.projection_heads(count, lambda: design.head(backbone.dimension, **given))]
-        if (prediction := design.prediction) is not None:
-            made.append(heads.projection_heads(count, lambda: prediction(size, given["hidden_dimension"])))
+        made: list[Any] = [nn.ModuleList(design.head(backbone.dimension, **given) for _ in range(count))]
+        if design.prediction is not None:
+            made.append(nn.ModuleList(design.prediction(size, given["hidden_dimension"]) for _ in range(count)))
         options = {argument: getattr(recipe, setting) for setting, argument in design.settings.items()}
         if issubclass(design.module, WithoutSoftmax):
             made.append(loss)
@@ -183,9 +172,9 @@ class VisionMethod(Method[Any, VisionImages]):
                 "one size: use simclr, supcon or moco, or leave the options out."
             )
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
-        if self.design.labelled and data.train.labels is None:
+        if self.design.module is SupCon and data.train.labels is None:
             raise DataError(
-                f"SupCon needs the class of every image, which the set '{data.train.name}' has not: use SimCLR, or put the "
+                f"SupCon needs the class of every image, which the set '{data.train.name}' lacks: use SimCLR, or put the "
                 "images in a folder for each class, in a folder train."
             )
         return data
@@ -234,7 +223,7 @@ class VisionMethod(Method[Any, VisionImages]):
                 return None
             return super().create_loss(recipe, data, temperature).strategy
         if data.train.labels is None and parse_spec(given or recipe.loss.strategy)[0] == "head-tail":
-            raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' has not.")
+            raise DataError(f"strategy 'head-tail' needs the class of every image, which the set '{data.train.name}' lacks.")
         return super().create_loss(recipe, data, temperature, gather=gather)
 
     def specs(self, module: Any) -> dict[str, str | None]:
@@ -297,8 +286,8 @@ class VisionMethod(Method[Any, VisionImages]):
         pieces = 2 + 2 * ("report" in recipe.evaluations) + linear + (data.held_out is not None)
         begun: dict[str, None] = {}
 
-        def report(name: str, fraction: float) -> None:
-            begun.setdefault(name)
+        def report(fraction: float, stage: str) -> None:
+            begun.setdefault(stage)
             run.progress((len(begun) - 1 + fraction) / pieces)
 
         encoder: Any = module.encoder
@@ -313,14 +302,14 @@ class VisionMethod(Method[Any, VisionImages]):
         save_backbone(module.encoder, output_dir, recipe.image_size)
 
     def kept(self, recipe: Any, module: Any, data: VisionImages) -> dict[str, Any]:
-        """Returns what happens to images, and the names of the classes, if they have any."""
+        """Returns the preprocessing of images, and the names of their classes, if they have any."""
         backbone = module.encoder
         mean, std = (getattr(backbone, name).flatten().tolist() for name in ("mean", "std"))
         sizes = {"image_size": recipe.image_size, "load_size": loaded_size(recipe)}
         return {"labels": list(data.train.classes), "preprocessing": {"range": [0, 1], "mean": mean, "std": std, **sizes}}
 
     def named_module(self, recipe: Any) -> str | None:
-        """Returns the backbone if it is one of the user."""
+        """Returns the name of the backbone if it is a module of the user."""
         return recipe.backbone if is_own(recipe.backbone) else None
 
     def restore(self, recipe: Any, kept: Mapping[str, Any], folder: Path) -> Restored:

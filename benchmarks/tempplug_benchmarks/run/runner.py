@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import remove_leftovers
-from tempplug_adapters.storage.lock import locked
+from tempplug_adapters.storage.manifest import locked
 from tempplug_benchmarks.run.child import INTERVAL, Lost, Outcome
 from tempplug_benchmarks.run.executor import Executor, InProcesses, Job
 from tempplug_benchmarks.run.plan import Run

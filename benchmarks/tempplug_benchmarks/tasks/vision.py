@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tempplug_adapters.vision.recipe import VisionRecipe
-from tempplug_adapters.vision.recipes import METHODS
+from tempplug_adapters.vision.recipes import METHODS, VisionRecipe
 from tempplug_benchmarks.suite_file import make_suite, read_file
 from tempplug_benchmarks.tasks.reading import read_images
 

@@ -104,7 +104,6 @@ def train(name: str, sizes: tuple[int, ...], rank: int) -> dict[str, Any]:
 # compute what one does.
 TRAININGS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "simclr": ("simclr", "learnable", {"augmentation": "simclr"}),
-    "moco": ("moco", "macl", {"augmentation": "simclr"}),
     "plain-simclr": ("simclr", MACL, {}),
     "plain-moco": ("moco", "learnable", {"heads": 2}),
     "plain-barlow-twins": ("barlow-twins", "amcl", {"heads": 1}),
@@ -142,7 +141,7 @@ def train_all(folder: Path, names: list[str], world: int = 1) -> dict[str, Any]:
         plain = name.startswith("plain")
         vision_method.create_backbone = lambda _, plain=plain, **given: TinyBackbone(batch_norm=not plain)  # type: ignore[assignment, misc, return-value]
         projection_heads.ProjectionHead = plain_head if plain else usual  # type: ignore[assignment, misc]
-        sizes = {"per_device_train_batch_size": ROWS // world, "num_train_epochs": 4}
+        sizes = {"per_device_train_batch_size": ROWS // world, "num_train_epochs": 2}
         given = {"augmentation": "none", "channels_last": False, **sizes, **settings}
         # Rounding that two processes do otherwise grows from step to step, where batches are normalised or losses near zero.
         torch.set_default_dtype(torch.float64 if plain else torch.float32)

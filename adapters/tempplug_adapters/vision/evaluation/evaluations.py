@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from tempplug import metrics
 from tempplug.errors import ConfigError, DataError
@@ -24,11 +23,15 @@ from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.images.long_tail import head_mid_tail, long_tail_part
 from tempplug_adapters.images.representations import check_labels, check_representations, represent
 from tempplug_adapters.vision.evaluation.classifiers import (
+    accuracy,
+    accuracy_within,
+    class_accuracies,
     few_label_accuracies,
     few_shot_indices,
     fit_linear_probe,
     knn_votes,
     linear_scores,
+    long_tail_score,
     svc_probe,
 )
 from tempplug_adapters.vision.evaluation.plots import (
@@ -37,7 +40,6 @@ from tempplug_adapters.vision.evaluation.plots import (
     embed_in_plane,
     similarity_histogram,
 )
-from tempplug_adapters.vision.evaluation.scores import accuracy, accuracy_within, class_accuracies, long_tail_score
 from tempplug_adapters.vision.evaluation.settings import PROBES, EvaluationSettings, LinearProbeSettings
 
 logger = logging.getLogger(__name__)
@@ -59,7 +61,7 @@ class Evaluation:
         test: labelled images of the same classes that are predicted.
         settings: of the evaluations.
         device: of all computations.
-        progress: called with the name of a stage and its fraction done; None shows a bar.
+        progress: called with the fraction of a stage that is done, and the name of the stage.
         held_out: further labelled images that ``long-tail`` predicts for validation, or None.
 
     Raises:
@@ -74,19 +76,18 @@ class Evaluation:
         test: ImageSet,
         settings: EvaluationSettings,
         device: torch.device,
-        progress: Callable[[str, float], None] | None = None,
+        progress: Callable[[float, str], None] = lambda fraction, stage: None,
         held_out: ImageSet | None = None,
     ) -> None:
         if train is test:
-            raise ConfigError(f"the set '{test.name}' must not be both learned from and predicted: pass a test set.")
+            raise ConfigError(f"the set '{test.name}' must not be both the training and the test set: pass another test set.")
         if train.labels is None or test.labels is None:
-            raise DataError(f"the sets '{train.name}' and '{test.name}' must both have labels to be measured with.")
+            raise DataError(f"the sets '{train.name}' and '{test.name}' must both have labels for an evaluation.")
         if train.classes != test.classes:
             raise DataError(f"the sets '{train.name}' and '{test.name}' must have the same classes, in the same order.")
         self.backbone, self.train, self.test, self.settings, self.device = backbone, train, test, settings, device
         self.bank_labels, self.query_labels = train.labels.to(device), test.labels.to(device)
-        self.progress = _Bar() if progress is None else progress
-        self.held_out = held_out
+        self.progress, self.held_out = progress, held_out
 
     def check(self, name: str) -> None:
         """Raises TempplugError, before images are processed, if the labels do not allow the evaluation ``name``."""
@@ -94,7 +95,7 @@ class Evaluation:
         if name == "top-5" and len(train.classes) < 6:
             raise DataError(f"the set '{train.name}' has {len(train.classes)} classes: 'top-5' needs more than five.")
         if name in ("svc-probe", "few-labels") and len(torch.unique(learned)) < 2:
-            raise DataError(f"the set '{train.name}' has images of one class only: there is nothing to tell apart.")
+            raise DataError(f"the set '{train.name}' has images of one class only, but a classifier needs two classes.")
         tested = torch.bincount(self.query_labels, minlength=len(test.classes))
         if name == "long-tail":
             counts = torch.bincount(learned.cpu()[self.long_tail[0]], minlength=len(train.classes))
@@ -153,7 +154,7 @@ class Evaluation:
             self.bank_labels,
             settings,
             classes=len(self.train.classes),
-            progress=lambda epoch, loss: self.progress("linear probe", epoch / settings.epochs),
+            progress=lambda epoch, loss: self.progress(epoch / settings.epochs, "linear probe"),
         )
         return linear_scores(model, self.bank, self.queries)
 
@@ -184,7 +185,7 @@ class Evaluation:
             size=None if augmentation else self.settings.image_size,
             augmentation=augmentation,
             device=self.device,
-            progress=lambda fraction: self.progress(name, fraction),
+            progress=lambda fraction: self.progress(fraction, name),
         )
         return rows.to(self.device)
 
@@ -193,9 +194,6 @@ class Evaluation:
 
         ``similarity_histogram.svg`` compares the two views of the images; ``embedding_plot.svg`` shows at most 2,000 images of
         the first 20 classes.
-
-        Args:
-            folder: made where it is missing.
         """
         histogram, plot = folder / "similarity_histogram.svg", folder / "embedding_plot.svg"
         title = f"Similarity of pairs: {self.test.name}, views by {self.settings.augmentation}"
@@ -321,20 +319,3 @@ MEASURES: dict[str, Callable[[Evaluation], dict[str, Any]]] = {
     "report": _report,
 }
 """By the names of `settings.EVALUATIONS`."""
-
-
-class _Bar:
-    """A progress bar on a terminal for each stage."""
-
-    def __init__(self) -> None:
-        self.bar: Any = None
-
-    def __call__(self, name: str, fraction: float) -> None:
-        if self.bar is None:
-            self.bar = tqdm(
-                total=1, desc=name, disable=None, bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
-            )
-        self.bar.update(fraction - self.bar.n)
-        if fraction >= 1:
-            self.bar.close()
-            self.bar = None

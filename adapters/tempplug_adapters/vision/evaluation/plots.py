@@ -34,7 +34,7 @@ def embed_in_plane(representations: Tensor, *, method: str = "tsne") -> Tensor:
     """Returns one point of the plane for each representation, [N, 2] float32, on the CPU; nothing is random.
 
     Args:
-        representations: [N, F] raw, N at least 4, F at least 2; rows are brought to unit length.
+        representations: [N, F] raw, N at least 4, F at least 2; rows are scaled to unit length.
         method: ``tsne``: scikit-learn's, from the principal components, with perplexity 30 or a quarter of N if that is
             less; ``pca``: the first two principal components, each with its largest loading positive.
 
@@ -90,7 +90,7 @@ def draw_embedding_plot(
     points, labels = points.detach().cpu(), labels.cpu()
     present = torch.unique(labels).tolist()
     if len(present) > MOST_CLASSES:
-        raise ConfigError(f"labels of {len(present)} classes cannot be told apart in a plot: pass at most {MOST_CLASSES}.")
+        raise ConfigError(f"labels of {len(present)} classes cannot be distinguished in a plot: pass at most {MOST_CLASSES}.")
     columns = 1 + (len(present) - 1) // 20
     figure, panel = new_figure(6.4 + 1.8 * columns, 6.4)
     size = max(6.0, min(28.0, 40000 / len(points)))

@@ -14,7 +14,13 @@ from tempplug_adapters.training.recipe import HIGHEST_SEED, integer, integer_or_
 EVALUATIONS = ("knn", "linear-probe", "top-5", "svc-probe", "few-labels", "long-tail", "report")
 """Names of the evaluations."""
 SCHEDULES = ("cosine", "constant")
+IMBALANCE = Number(at_least=1, optional=True, help="largest over smallest class of a long-tailed part; none: all images")
 PLOT_METHODS = ("tsne", "pca")
+
+
+def seed_range(what: str) -> Number:
+    """Returns the range of a seed, with its help."""
+    return Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help=what)
 
 
 @dataclass(frozen=True)
@@ -22,11 +28,8 @@ class LinearProbeSettings:
     """Settings of the linear probe; the defaults are lightly's, which DySTreSS uses on ImageNet.
 
     Attributes:
-        epochs: at least 1.
-        batch_size: representations per step, at least 1.
-        learning_rate: initial one of SGD, greater than 0; not scaled by the batch size.
-        momentum: from 0, less than 1.
-        weight_decay: at least 0.
+        batch_size: representations per step.
+        learning_rate: initial one of SGD, not scaled by the batch size.
         schedule: of the learning rate: ``cosine`` to 0 by step, or ``constant``.
         seed: of the initial weights and the order of the batches.
 
@@ -40,7 +43,7 @@ class LinearProbeSettings:
     momentum: Annotated[float, Number(at_least=0, below=1)] = 0.9
     weight_decay: Annotated[float, Number(at_least=0)] = 0.0
     schedule: Annotated[str, Choice(SCHEDULES)] = "cosine"
-    seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True)] = 0
+    seed: Annotated[int, seed_range("")] = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "the linear probe")
@@ -65,22 +68,18 @@ class EvaluationSettings:
     neighbours: Annotated[int, integer("neighbours that vote")] = 200
     vote_temperature: Annotated[float, Number(above=0, help="temperature of their vote")] = 0.1
     probe: Annotated[str, Choice(tuple(PROBES), help="recipe of the linear probe")] = "lightly"
-    imbalance_ratio: Annotated[
-        float | None, Number(at_least=1, optional=True, help="largest over smallest class of the long-tailed bank; none: all")
-    ] = 100.0
+    imbalance_ratio: Annotated[float | None, IMBALANCE] = 100.0
     largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
     held_out: Annotated[int, integer("training images, the same number of each class, left out of it for validation", 0)] = 0
     head_above: Annotated[int | None, integer_or_none("larger classes of it are head; none: a third of the classes")] = None
-    tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: likewise")] = None
-    split_seed: Annotated[int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of the draw of images")] = 0
+    tail_below: Annotated[int | None, integer_or_none("smaller classes of it are tail; none: a third of the classes")] = None
+    split_seed: Annotated[int, seed_range("of the draw of images")] = 0
     image_size: Annotated[int | None, integer_or_none("pixels of each side for the backbone; none: the images' own")] = None
     augmentation: Annotated[str, Text(help="recipe that makes two views of each test image")] = "simclr-cifar"
     view_images: Annotated[int | None, integer_or_none("most test images that views are made of; none: all")] = None
     plot_method: Annotated[str, Choice(PLOT_METHODS, help="projection of representations to two dimensions")] = "tsne"
     batch_size: Annotated[int, integer("images per forward pass")] = 256
-    seed: Annotated[
-        int, Number(at_least=0, at_most=HIGHEST_SEED, integer=True, help="of views, linear probe and plotted images")
-    ] = 0
+    seed: Annotated[int, seed_range("of views, linear probe and plotted images")] = 0
 
     def __post_init__(self) -> None:
         from tempplug_adapters.images.augmentation import create_augmentation
