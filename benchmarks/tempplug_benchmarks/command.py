@@ -19,17 +19,16 @@ from tempplug.parser import Parser
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
-from tempplug_benchmarks import sweep, training
-from tempplug_benchmarks.papers.maps import PAPERS, paper_map
+from tempplug_benchmarks import training
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report.comparison import check_known, compare, consistent
 from tempplug_benchmarks.report.pages import page, render
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.store import Entry
-from tempplug_benchmarks.run.table_plan import size_of
+from tempplug_benchmarks.run.table_plan import PAPERS, paper_map, size_of
 from tempplug_benchmarks.speed import kind as speed
+from tempplug_benchmarks.speed.cases import SpeedSuite
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
-from tempplug_benchmarks.speed.targets import SpeedSuite
 from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.training import TrainingReport
 
@@ -88,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Run the tasks of a suite with fixed temperatures and tuning-free strategies (--strategies; default: macl, "
         "dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. Options are those of tempplug bench run.",
     )
-    sweep.add_options(sweeping)
+    training.add_sweep_options(sweeping)
     own_of_sweep = _add_run_options(sweeping)
     sweeping.set_defaults(action=lambda options: _sweep(options, own_of_sweep))
 
@@ -158,7 +157,7 @@ def _sweep(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Acti
     _refuse_foreign(options, training.TITLE, own)
     if options.table or options.paper:
         raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
-    return sweep.run(options)
+    return training.run_sweep(options)
 
 
 def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Sequence[argparse.Action]]) -> None:

@@ -18,8 +18,7 @@ from scipy import stats
 
 from tempplug_benchmarks.report.across import columns, cross_table, ranking
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import page as whole
-from tempplug_benchmarks.report.terminal import print_report
+from tempplug_benchmarks.report.pages import page as whole, print_report
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite

@@ -20,10 +20,7 @@ from tempplug_adapters.msc.method import represent
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.vision.recipes import SIMCLR
 from tempplug_benchmarks.arm import resolve
-from tempplug_benchmarks.tasks.anomaly import SUITE as ANOMALY
-from tempplug_benchmarks.tasks.long_tail import SUITE as LONG_TAIL
-from tempplug_benchmarks.tasks.reading import read_images
-from tempplug_benchmarks.tasks.vision import SUITE as VISION
+from tempplug_benchmarks.tasks.images import ANOMALY, LONG_TAIL, VISION, read_images
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 REDUCED = tuple(task.name for task in ANOMALY.tasks if "small" in task.profiles)

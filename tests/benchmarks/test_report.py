@@ -16,10 +16,9 @@ from run_checks import FIGURES, SEEDS, write_failure, write_result
 
 from tempplug_benchmarks.command import _parser
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.pages import page as whole
+from tempplug_benchmarks.report.pages import fitting, page as whole, print_report, terminal_table
 from tempplug_benchmarks.report.significance import Significance, Verdict
 from tempplug_benchmarks.report.tables import Row, Table, all_metrics, commands, conclusion, headline, ordered, remarks
-from tempplug_benchmarks.report.terminal import fitting, print_report, terminal_table
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.training import TrainingReport

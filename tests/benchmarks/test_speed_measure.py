@@ -22,14 +22,12 @@ from test_runner import alive, wait_for
 
 from tempplug.errors import NonFiniteError
 from tempplug_benchmarks.arm import Specs
-from tempplug_benchmarks.run.child import Lost
-from tempplug_benchmarks.run.executor import InProcesses, Job
+from tempplug_benchmarks.run.executor import InProcesses, Job, Lost
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.speed import losses, machine
+from tempplug_benchmarks.speed import losses, measure as machine
 from tempplug_benchmarks.speed.cases import SUITE
 from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate, neighbours
-from tempplug_benchmarks.speed.machine import executed_operations
-from tempplug_benchmarks.speed.measure import measure, network_step
+from tempplug_benchmarks.speed.measure import executed_operations, measure, network_step
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.task import Task
 
@@ -201,7 +199,7 @@ def test_memory_is_measured_in_a_fresh_process_for_each() -> None:
 def test_the_peak_counts_what_is_freed_again() -> None:
     # a process of its own: pages that earlier tests left behind would hide the need
     program = (
-        "import torch\nfrom tempplug_benchmarks.speed.machine import peak_growth\n"
+        "import torch\nfrom tempplug_benchmarks.speed.measure import peak_growth\n"
         "torch.ones(2).sum()\n"
         "print(peak_growth(lambda: torch.ones(16 * 2**20).sum(), 'cpu'), peak_growth(lambda: None, 'cpu'))\n"
     )

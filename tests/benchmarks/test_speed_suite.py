@@ -13,14 +13,12 @@ from suite_checks import bench as main
 
 from tempplug.errors import UnknownNameError
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.run.child import Outcome
-from tempplug_benchmarks.run.executor import Executor, Job
+from tempplug_benchmarks.run.executor import Executor, Job, Outcome
 from tempplug_benchmarks.run.store import failure_of, read_result, result_of
 from tempplug_benchmarks.speed import kind
-from tempplug_benchmarks.speed.cases import METRICS, SUITE
+from tempplug_benchmarks.speed.cases import METRICS, SUITE, Target
 from tempplug_benchmarks.speed.losses import LOSSES
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
-from tempplug_benchmarks.speed.targets import Target
 
 TIME = METRICS["time"].name
 TASKS = ["nt-xent", "accuracy"]

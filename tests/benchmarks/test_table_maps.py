@@ -11,11 +11,10 @@ import pytest
 from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
-from tempplug_benchmarks.papers.maps import PAPERS, Answer, paper_map
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import read_result
-from tempplug_benchmarks.run.table_plan import plan_tables, runs_of
+from tempplug_benchmarks.run.table_plan import PAPERS, Answer, paper_map, plan_tables, runs_of
 
 TABLES = [(key, table) for key in PAPERS for table in paper_map(key).tables]
 # What the transcription calls tables that are no tables.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import tempplug
-from tempplug_benchmarks.papers.maps import PAPERS
+from tempplug_benchmarks.run.table_plan import PAPERS
 
 pytestmark = pytest.mark.slow
 

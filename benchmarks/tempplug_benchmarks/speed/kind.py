@@ -15,11 +15,9 @@ from tempplug_benchmarks.arm import Arm, Specs
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.executor import InProcesses
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.run.progress import Progress
-from tempplug_benchmarks.run.runner import execute
-from tempplug_benchmarks.speed.cases import BUDGETS
+from tempplug_benchmarks.run.runner import Progress, execute
+from tempplug_benchmarks.speed.cases import BUDGETS, SpeedSuite
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
-from tempplug_benchmarks.speed.targets import SpeedSuite
 
 TITLE = SpeedSuite.kind
 

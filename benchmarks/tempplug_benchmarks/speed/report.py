@@ -13,14 +13,12 @@ from rich.markup import escape
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
-from tempplug_benchmarks.report.pages import Report
+from tempplug_benchmarks.report.pages import Report, print_lines, print_tables
 from tempplug_benchmarks.report.tables import EXPLAINED, NOTHING, Row, Table, Tone
-from tempplug_benchmarks.report.terminal import print_lines, print_tables
-from tempplug_benchmarks.run.environment import describe_environment
 from tempplug_benchmarks.run.fields import plain
-from tempplug_benchmarks.run.store import Entry, Failure, Result
+from tempplug_benchmarks.run.store import Entry, Failure, Result, describe_environment
+from tempplug_benchmarks.speed.cases import SpeedSuite, Target
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
-from tempplug_benchmarks.speed.targets import SpeedSuite, Target
 from tempplug_benchmarks.task import Task
 
 READING = EXPLAINED["speed"]
