@@ -118,26 +118,25 @@ def choose_arms(
         TempplugError: a spec is invalid.
     """
     recipe = task.profile(profile).recipe
-    own = {arm.label: (arm, resolve(arm, recipe)) for arm in task.profile(profile).arms}
+    own = {arm.label: arm for arm in task.profile(profile).arms}
     chosen = {task.baseline: own[task.baseline]} if baseline and wanted and ALL_ARMS not in wanted else {}
     for text in wanted or (ALL_ARMS,):
         if text == ALL_ARMS:
-            found = list(own.values())
+            chosen.update(own)
         elif text in own:
-            found = [own[text]]
+            chosen[text] = own[text]
         else:
             arm = parse_arm(text, recipe)
             specs = resolve(arm, recipe)
-            same = (each for each in own.values() if each[1] == specs and each[0].changes == arm.changes)
-            found = [next(same, (arm, specs))]
-        for arm, specs in found:
-            chosen.setdefault(arm.label, (arm, specs))
+            alike = (each for each in own.values() if each.changes == arm.changes and resolve(each, recipe) == specs)
+            arm = next(alike, arm)
+            chosen.setdefault(arm.label, arm)
     folders: dict[str, str] = {}
     for label in chosen:
         other = folders.setdefault(slug(label), label)
         if other != label:
             raise ConfigError(f"arms '{other}' and '{label}' would share the folder '{slug(label)}': run them one at a time.")
-    return chosen
+    return {label: (arm, resolve(arm, recipe)) for label, arm in chosen.items()}
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
