@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -78,8 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=files("tempplug_benchmarks").joinpath("run_help.txt").read_text(encoding="utf-8"),
     )
     run.add_argument("suite", nargs="?", help="name of a suite (tempplug bench list); all: every suite that trains")
-    own = _add_run_options(run)
-    run.set_defaults(action=lambda options: _run(options, own))
+    run.set_defaults(action=_run, own=_add_run_options(run))
 
     sweeping = actions.add_parser(
         "sweep",
@@ -88,8 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         "dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. Options are those of tempplug bench run.",
     )
     training.add_sweep_options(sweeping)
-    own_of_sweep = _add_run_options(sweeping)
-    sweeping.set_defaults(action=lambda options: _sweep(options, own_of_sweep))
+    sweeping.set_defaults(action=_sweep, own=_add_run_options(sweeping))
 
     report = actions.add_parser(
         "report", help="report the results of a folder", description="Report measured beside reported figures."
@@ -136,9 +134,9 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
+def _run(options: argparse.Namespace) -> int:
     if options.suite in (None, training.ALL) or options.table or options.paper:
-        _refuse_foreign(options, training.TITLE, own)
+        _refuse_foreign(options, training.TITLE)
         if not (options.table or options.paper):
             if options.suite is None:
                 raise ConfigError("name a suite, all, --table PAPER/NUMBER or --paper PAPER: tempplug bench list shows them.")
@@ -147,23 +145,23 @@ def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action
             raise ConfigError(f"suite '{options.suite}' must not go together with --table or --paper, which name their own.")
         return training.run_tables(options)
     suite = load_suite(options.suite)
-    _refuse_foreign(options, suite.kind, own)
+    _refuse_foreign(options, suite.kind)
     with registry().explaining(registry().get(SuiteInfo, options.suite)):
         status: int = KINDS[suite.kind].run(suite, options)
         return status
 
 
-def _sweep(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
-    _refuse_foreign(options, training.TITLE, own)
+def _sweep(options: argparse.Namespace) -> int:
+    _refuse_foreign(options, training.TITLE)
     if options.table or options.paper:
         raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
     return training.run_sweep(options)
 
 
-def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Sequence[argparse.Action]]) -> None:
+def _refuse_foreign(options: argparse.Namespace, kind: str) -> None:
     """Raises `ConfigError` if an option was given that only another kind of suite accepts."""
     named = "tables of papers" if options.suite is None else f"suite '{options.suite}'"
-    for title, actions in own.items():
+    for title, actions in options.own.items():
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
         if title != kind and given:
             raise ConfigError(f"{', '.join(given)} is an option of {title}, not of {named}.")

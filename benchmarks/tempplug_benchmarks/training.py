@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Console
 
@@ -111,7 +111,7 @@ def _planned(suite: Suite, options: argparse.Namespace) -> list[Run]:
     seeds = options.seeds or (QUICKSTART_SEEDS if quick else SEEDS)
     return [
         run
-        for task in suite.unasked(options.profile)
+        for task in suite.default_tasks(options.profile)
         if task.quickstart or not quick
         for run in plan(suite, options.profile, seeds, [task.name], options.strategies or (task.quickstart if quick else None))
     ]
@@ -182,14 +182,8 @@ def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Lo
 def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that ``bench sweep`` has in addition to those of ``bench run``."""
     parser.add_argument("--suite", required=True, help="name of a suite that trains (tempplug bench list)")
-    parser.add_argument(
-        "--temperatures",
-        nargs="+",
-        type=float,
-        default=list(TEMPERATURES),
-        metavar="T",
-        help="of the curve (default: 0.02 to 1)",
-    )
+    kind: Any = {"nargs": "+", "type": float, "default": list(TEMPERATURES), "metavar": "T"}
+    parser.add_argument("--temperatures", **kind, help="of the curve (default: 0.02 to 1)")
 
 
 def run_sweep(options: argparse.Namespace) -> int:

@@ -145,11 +145,7 @@ def print_report(
 ) -> None:
     """Prints the tables and the conclusion of every comparison, then the table of all tasks.
 
-    Args:
-        console: where to print.
-        comparisons: what to print.
-        problems: messages about files that could not be read.
-        briefly: whether to print the primary metric alone, in as many columns as fit, and of the notes only data and failures.
+    Briefly means: the primary metric alone, in as many columns as fit, and of the notes only data and failures.
     """
     for comparison in comparisons:
         metric, notes = comparison.primary, remarks(comparison)
@@ -197,12 +193,7 @@ def print_lines(console: Console, lines: Sequence[str]) -> None:
 
 
 def fitting(table: Table, width: int) -> list[Table]:
-    """Splits a table into parts that fit a terminal, each with the first column; a column that is too wide is shown alone.
-
-    Args:
-        table: any table.
-        width: of the terminal, in characters.
-    """
+    """Splits a table into parts of a width in characters, each with the first column; a column that is too wide is alone."""
     columns = zip(table.header, *(row.cells for row in table.rows), strict=True)
     needed = [max(len(line) for cell in column for line in cell.split(SEPARATOR)) + 2 for column in columns]
     # The label may wrap, but not below half the terminal's width; the border adds a character on each side.

@@ -15,11 +15,12 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Self
+from unittest.mock import patch
 
 from tempplug.errors import TempplugError
 from tempplug_benchmarks.run.plan import Run
@@ -55,7 +56,7 @@ class Child:
         context = multiprocessing.get_context("spawn")
         self._connection, other = context.Pipe()
         self._process = context.Process(target=_work, args=(other, data_dir, threads))
-        with _environment(variables):
+        with patch.dict(os.environ, variables):
             self._process.start()
         other.close()  # close this end, so that the pipe breaks when the child exits
 
@@ -65,12 +66,9 @@ class Child:
         return self._process.is_alive()
 
     def messages(self, run: Run, work_dir: Path, time_limit: float | None) -> Iterator[Message]:
-        """Executes a run; yields its progress and finally its outcome.
+        """Executes a run, with checkpoints in ``work_dir``; yields its progress and finally its outcome.
 
-        Args:
-            run: the run to execute.
-            work_dir: folder for checkpoints.
-            time_limit: seconds after which the process is terminated; None for no limit.
+        After ``time_limit`` seconds the process is terminated; None for no limit.
         """
         until = math.inf if time_limit is None else time.monotonic() + time_limit
         with suppress(BrokenPipeError):  # the process exited in the meantime
@@ -109,19 +107,6 @@ class Child:
         self._connection.close()
 
 
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables of this process while the block starts a child process."""
-    before = {name: os.environ[name] for name in variables if name in os.environ}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name in variables:
-            del os.environ[name]
-        os.environ.update(before)
-
-
 def _work(connection: Connection, data_dir: Path | None, threads: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interruption reaches the parent, which ends its children
     end_with_parent()
@@ -151,8 +136,8 @@ def perform(run: Run, work_dir: Path, data_dir: Path | None, progress: Callable[
     """Executes one run.
 
     Args:
-        run: the run to execute.
-        work_dir: folder for checkpoints; checkpoints of an earlier attempt are resumed.
+        run: the run.
+        work_dir: folder for checkpoints; those of an earlier attempt are resumed.
         data_dir: folder of real data; None if none was given.
         progress: called with the completed fraction and a short description.
 
@@ -185,7 +170,6 @@ class Job:
     """A run to execute.
 
     Attributes:
-        run: the run.
         work_dir: folder for checkpoints, on this machine.
         step: called from any thread with the completed fraction and a short description.
     """

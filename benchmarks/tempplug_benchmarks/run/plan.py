@@ -25,16 +25,7 @@ ALL_ARMS = "all"
 
 @dataclass(frozen=True)
 class Run:
-    """One arm of one task with one seed.
-
-    Attributes:
-        suite: name of the suite.
-        profile: name of the profile.
-        task: the task.
-        arm: the arm.
-        specs: the resolved strategy, objective and terms on negatives of the arm.
-        seed: at least 0.
-    """
+    """One arm of one task with one seed; ``suite`` and ``profile`` are names, ``specs`` the resolved specs of the arm."""
 
     suite: str
     profile: str
@@ -157,7 +148,7 @@ def plan(
 
     Args:
         suite: the suite.
-        profile: name of the profile.
+        profile: its name.
         seeds: at least one, see `Recipe.seed`.
         tasks: names of tasks; None for all tasks that have the profile and run by default.
         strategies: see `choose_arms`.
@@ -167,7 +158,7 @@ def plan(
         TempplugError: a task or a spec is unknown.
     """
     check_seeds(seeds)
-    chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.unasked(profile)
+    chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.default_tasks(profile)
     if not chosen:
         raise ConfigError(f"no task of suite '{suite.name}' has a profile '{profile}'.")
     runs: list[Run] = []

@@ -128,10 +128,6 @@ def create_executor(
 def claim(run: Run, output: Path) -> ExitStack | Result | None:
     """Locks a run, so that other processes do not execute it.
 
-    Args:
-        run: the run to execute.
-        output: folder of results.
-
     Returns:
         The lock, which `ExitStack.close` releases; the result if another process has finished the run; None if another process
         is executing it.
@@ -174,7 +170,7 @@ def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) ->
     Args:
         runs: the plan.
         output: folder of results.
-        rerun_changed: whether to replace results with other specs, data or another recipe.
+        rerun_changed: whether to replace results of another recipe, data set or spec.
 
     Raises:
         ConfigError: there is such a result and ``rerun_changed`` is false; the message gives the file and the difference.

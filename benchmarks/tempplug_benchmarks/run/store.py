@@ -33,11 +33,7 @@ PRODUCT = ("tempplug", "adapters", "benchmarks/tempplug_benchmarks")
 
 
 def versions(also: Sequence[str] = ()) -> dict[str, str]:
-    """Returns the versions of Python and of installed packages, and the ``commit`` in a Git checkout.
-
-    Args:
-        also: names of additional distributions.
-    """
+    """Returns the versions of Python, of `PACKAGES` and of the distributions ``also``, and the ``commit`` in a Git checkout."""
     found = {"python": platform.python_version()}
     for package in (*PACKAGES, *also):
         with suppress(PackageNotFoundError):
@@ -63,11 +59,7 @@ def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[st
 
 
 def describe_machine(hardware: Mapping[str, str | int]) -> str:
-    """Returns the machine as text.
-
-    Args:
-        hardware: see `hardware`.
-    """
+    """Returns the machine (see `hardware`) as text."""
     machine = str(hardware["cpu"])
     if "vendor" in hardware:
         machine += f" ({hardware['vendor']} family {hardware.get('family')} model {hardware.get('model')})"
@@ -85,13 +77,10 @@ def _commit() -> str:
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return ""
+    given: Any = {"capture_output": True, "text": True, "check": True, "timeout": 60}
+    commands = (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--", *PRODUCT))
     try:
-        commit, changes = (
-            subprocess.run(
-                ["git", "-C", str(root), *command], capture_output=True, text=True, check=True, timeout=60
-            ).stdout.strip()
-            for command in (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--", *PRODUCT))
-        )
+        commit, changes = (subprocess.run(["git", "-C", root, *each], **given).stdout.strip() for each in commands)
     except (OSError, subprocess.SubprocessError):
         return ""
     return f"{commit}+changes" if changes else commit
@@ -109,15 +98,7 @@ _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The run that a file belongs to.
-
-    Attributes:
-        suite: name of the suite.
-        profile: name of the profile.
-        task: name of the task.
-        arm: label of the arm.
-        seed: the seed.
-    """
+    """The run that a file belongs to: names of suite, profile and task, label of the arm, and the seed."""
 
     suite: str
     profile: str
@@ -196,14 +177,7 @@ Record = TypeVar("Record", Result, Failure)
 
 
 def result_of(run: Run, metrics: Mapping[str, float], seconds: float, **noted: Mapping[str, Any]) -> Result:
-    """Returns the result of a run that this process has executed.
-
-    Args:
-        run: the run.
-        metrics: measured values.
-        seconds: wall time.
-        **noted: further fields of `Result`.
-    """
+    """Returns the result of a run that this process has executed; ``noted`` are further fields of `Result`."""
     more: dict[str, Any] = {name: dict(values) for name, values in noted.items()}
     return Result(
         **_place(run),
@@ -301,7 +275,7 @@ def _check_parts(result: Result, path: Path) -> None:
 def difference_from(run: Run, result: Result) -> str:
     """Describes how the experiment of a stored result differs from that of a run; empty if they are equal.
 
-    A setting that came later and is none stands for what was done before it came.
+    A setting that was added later and has the value none counts as absent.
     """
     now, then = run.identity(), result.identity()
     changes = [

@@ -159,11 +159,6 @@ def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, lis
     """Returns the runs of an answer by row heading, one for each seed; empty if the task lacks the profile.
 
     Epochs in braces are rescaled to the length of the profile. A spec that resolves to an arm of the task selects that arm.
-
-    Args:
-        answer: the answer.
-        profile: name of the profile.
-        seeds: see `Recipe.seed`.
     """
     suite, task = task_of(answer)
     if profile not in task.profiles:
@@ -179,13 +174,7 @@ def runs_of(answer: Answer, profile: str, seeds: Sequence[int]) -> dict[str, lis
 
 @dataclass(frozen=True)
 class TablesPlan:
-    """The runs of a command that names tables.
-
-    Attributes:
-        suites: the suites of the runs.
-        runs: each training once, ordered by seed within a task.
-        left_out: tasks that are not run, with the reason.
-    """
+    """The runs of a command that names tables, each training once, with their suites; and why other tasks are not run."""
 
     suites: tuple[Suite, ...]
     runs: tuple[Run, ...]
@@ -197,11 +186,6 @@ def plan_tables(tables: Sequence[TableMap], profile: str, seeds: Sequence[int]) 
 
     Rows that resolve to the same training share one run. So do tasks that differ only in the paper profile: if a smaller
     profile has one data set for three of the paper, it is trained on once.
-
-    Args:
-        tables: tables with answers.
-        profile: name of the profile.
-        seeds: at least one, see `Recipe.seed`.
 
     Raises:
         ConfigError: a seed is out of range or repeated.

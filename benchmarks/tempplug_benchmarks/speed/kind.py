@@ -31,12 +31,7 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
         add("--device", **device_flag("cpu", "; a GPU is timed in bfloat16, by CUDA events")),
         add("--threads", type=int, metavar="N", help=threads),
         add("--busy", action="store_true", help="measure wall time beside two processes that use the processor all the time"),
-        add(
-            "--budget",
-            type=float,
-            metavar="SECONDS",
-            help=f"time for the rounds of a case, at least three (default: {budgets})",
-        ),
+        add("--budget", type=float, metavar="SECONDS", help=f"time for a case's rounds, at least three (default: {budgets})"),
     ]
 
 
