@@ -223,10 +223,10 @@ def test_kill_loses_the_run_in_flight_alone_and_two_commands_share_the_rest(toy:
     kept, started = figures(output), executed(log)
     assert 1 <= len(kept) < 6
     assert len(started) - len(kept) <= 1
-    both = [start(output, *words, sleep=0.8) for _ in range(2)]
+    both = [start(output, *words, sleep=1) for _ in range(2)]
     told = [process.communicate(timeout=120) for process in both]
     assert [process.returncode for process in both] == [0, 0], told
-    assert all(f"{len(kept)} of 6 runs are finished already." in each[1] for each in told)
+    assert any(f"{len(kept)} of 6 runs are finished already." in each[1] for each in told), "in the one that was first"
     again = executed(log)[len(started) :]
     assert len(again) == len(set(again)) == 6 - len(kept), "every run that was left was executed once"
     assert len({process for _, process in lines_of(log)}) == 3, "both worked"

@@ -123,7 +123,7 @@ def test_committed_results_are_of_what_the_suite_means_now(suite: Suite) -> None
         ("sentence", "supervised", "macl", "similarity", 65),
         ("sentence", "transfer", "untrained", "TREC", 20),
         ("bias", "mabel", "temperature-free", "LM", 80),
-        ("vision", "cifar10", "amcl untrained", "kNN", 30),
+        ("vision", "cifar10", "amcl", "kNN", 30),
         ("long-tail", "cifar10-lt", "head-tail", "kNN@1", 30),
         ("anomaly", "ship", "temperature-free", "ROC-AUC", 50),
         ("recommendation", "reddit", "temperature-free sasrec", "HR@10 full", 50),
