@@ -1,4 +1,4 @@
-"""Writes the tables of measured figures in the guides anew, from the result files: ``python docs/measured.py``.
+"""Rewrites the tables of measured figures in the guides from the result files: ``python docs/measured.py``.
 
 A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
 named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``. Figures are means ± sample
@@ -97,7 +97,7 @@ def metrics(arguments: str) -> list[str]:
 
 
 def spread(arguments: str) -> list[str]:
-    """``TASK TASK …``: what the worst of the fixed temperatures that were tried costs against the baseline."""
+    """``TASK TASK …``: the worst of the measured fixed temperatures, minus the baseline."""
     header = ["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]
     lines = [header]
     for each in _asked(arguments)[0]:
@@ -136,7 +136,7 @@ def strategies(arguments: str) -> list[str]:
 
 
 def temperatures(arguments: str) -> list[str]:
-    """``TASK TASK …``: where the temperatures of the arms began and ended, and the smallest and largest of any pair."""
+    """``TASK TASK …``: the first and the last temperature of the arms, and the smallest and the largest of any pair."""
     lines = [["task", "strategy+objective", "first", "last", "smallest", "largest", "seeds"]]
     for each in _asked(arguments)[0]:
         for row in _ordered(each.rows):
@@ -277,7 +277,7 @@ def _link(comparison: Comparison) -> str:
 
 
 def _order(label: str) -> tuple[int, float, str]:
-    """Returns what arms are sorted by: what is no strategy, fixed temperatures, the others."""
+    """Returns the sort key of an arm: arms without a strategy come first, then fixed temperatures, then the others."""
     fixed = _temperature(label)
     return (1, *fixed) if fixed else (2 if Arm(label).parts else 0, 0.0, label)
 
@@ -287,7 +287,7 @@ def _ordered(rows: Iterable[ArmRow]) -> list[ArmRow]:
 
 
 def _temperature(label: str) -> tuple[float, str] | None:
-    """Returns temperature and objective of a fixed one, None of anything else."""
+    """Returns temperature and objective of an arm with a fixed temperature, otherwise None."""
     strategy, objective = Arm(label).parts or (label, "")
     return (float(parse_spec(strategy)[1]["temperature"]), objective) if strategy.startswith("fixed:") else None
 
@@ -324,7 +324,7 @@ def _reported(row: ArmRow, metric: Metric) -> str:
 
 
 def _seeds(rows: Iterable[ArmRow], metric: Metric, looked: Comparison | None = None) -> str:
-    """Returns how many seeds rows have, and in how many looks where a p beside them counts these."""
+    """Returns the number of seeds of the rows, and of looks if the p-values beside it are corrected for them."""
     counts = [row.summaries[metric.name].count for row in rows if metric.name in row.summaries]
     looks = f" in {len(looked.looks)} looks" if looked and len(looked.looks) > 1 else ""
     return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + looks

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
@@ -19,17 +19,16 @@ from tempplug.parser import Parser
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
 from tempplug_adapters.training.termination import Terminated
-from tempplug_benchmarks import sweep, training
-from tempplug_benchmarks.papers.maps import PAPERS, paper_map
+from tempplug_benchmarks import training
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report.comparison import check_known, compare, consistent
 from tempplug_benchmarks.report.pages import page, render
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.store import Entry
-from tempplug_benchmarks.run.table_plan import size_of
+from tempplug_benchmarks.run.table_plan import PAPERS, paper_map, size_of
 from tempplug_benchmarks.speed import kind as speed
+from tempplug_benchmarks.speed.cases import SpeedSuite
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
-from tempplug_benchmarks.speed.targets import SpeedSuite
 from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.training import TrainingReport
 
@@ -79,8 +78,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=files("tempplug_benchmarks").joinpath("run_help.txt").read_text(encoding="utf-8"),
     )
     run.add_argument("suite", nargs="?", help="name of a suite (tempplug bench list); all: every suite that trains")
-    own = _add_run_options(run)
-    run.set_defaults(action=lambda options: _run(options, own))
+    run.set_defaults(action=_run, own=_add_run_options(run))
 
     sweeping = actions.add_parser(
         "sweep",
@@ -88,9 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Run the tasks of a suite with fixed temperatures and tuning-free strategies (--strategies; default: macl, "
         "dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. Options are those of tempplug bench run.",
     )
-    sweep.add_options(sweeping)
-    own_of_sweep = _add_run_options(sweeping)
-    sweeping.set_defaults(action=lambda options: _sweep(options, own_of_sweep))
+    training.add_sweep_options(sweeping)
+    sweeping.set_defaults(action=_sweep, own=_add_run_options(sweeping))
 
     report = actions.add_parser(
         "report", help="report the results of a folder", description="Report measured beside reported figures."
@@ -137,9 +134,9 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
+def _run(options: argparse.Namespace) -> int:
     if options.suite in (None, training.ALL) or options.table or options.paper:
-        _refuse_foreign(options, training.TITLE, own)
+        _refuse_foreign(options, training.TITLE)
         if not (options.table or options.paper):
             if options.suite is None:
                 raise ConfigError("name a suite, all, --table PAPER/NUMBER or --paper PAPER: tempplug bench list shows them.")
@@ -148,23 +145,23 @@ def _run(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action
             raise ConfigError(f"suite '{options.suite}' must not go together with --table or --paper, which name their own.")
         return training.run_tables(options)
     suite = load_suite(options.suite)
-    _refuse_foreign(options, suite.kind, own)
+    _refuse_foreign(options, suite.kind)
     with registry().explaining(registry().get(SuiteInfo, options.suite)):
         status: int = KINDS[suite.kind].run(suite, options)
         return status
 
 
-def _sweep(options: argparse.Namespace, own: Mapping[str, Sequence[argparse.Action]]) -> int:
-    _refuse_foreign(options, training.TITLE, own)
+def _sweep(options: argparse.Namespace) -> int:
+    _refuse_foreign(options, training.TITLE)
     if options.table or options.paper:
         raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
-    return sweep.run(options)
+    return training.run_sweep(options)
 
 
-def _refuse_foreign(options: argparse.Namespace, kind: str, own: Mapping[str, Sequence[argparse.Action]]) -> None:
+def _refuse_foreign(options: argparse.Namespace, kind: str) -> None:
     """Raises `ConfigError` if an option was given that only another kind of suite accepts."""
     named = "tables of papers" if options.suite is None else f"suite '{options.suite}'"
-    for title, actions in own.items():
+    for title, actions in options.own.items():
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
         if title != kind and given:
             raise ConfigError(f"{', '.join(given)} is an option of {title}, not of {named}.")

@@ -133,17 +133,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="example: tempplug plot fixed:temperature=0.1 macl temperature-free dystress --output curves.png",
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC", help="spec string of a strategy; `tempplug list` shows the names")
-    parser.add_argument(
-        "--output", type=Path, default=Path("curves.png"), metavar="FILE", help=".png, .svg or .pdf (curves.png)"
-    )
-    parser.add_argument(
-        "--positive-similarity",
-        type=float,
-        default=0.8,
-        metavar="A",
-        help="mean similarity of the positives, in [-1, 1], for strategies that follow it (0.8)",
-    )
-    parser.add_argument("--epoch", type=float, default=0.0, metavar="E", help="for strategies that follow training (0)")
+    add = parser.add_argument
+    add("--output", type=Path, default=Path("curves.png"), metavar="FILE", help=".png, .svg or .pdf (curves.png)")
+    mean = "mean similarity of the positives, in [-1, 1], for strategies that follow it (0.8)"
+    add("--positive-similarity", type=float, default=0.8, metavar="A", help=mean)
+    add("--epoch", type=float, default=0.0, metavar="E", help="for strategies that follow training (0)")
     options = parser.parse_args(arguments)
     found = [curve for spec in options.specs for curve in curves(spec, options.positive_similarity, options.epoch)]
     caption = f"drawn at a mean positive similarity of {options.positive_similarity:g} and epoch {options.epoch:g}"

@@ -168,11 +168,7 @@ def over_samples(values: Mapping[int, Sequence[float]], baseline: Mapping[int, S
 
 
 def paired_difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Difference | None:
-    """Returns the mean difference over the common seeds with its 95 % t interval; None without common seeds.
-
-    Args:
-        values: metric of the arm, by seed.
-        baseline: metric of the baseline, by seed.
+    """Returns the mean difference of a metric by seed over the common seeds, with its 95 % t interval; None without these.
 
     >>> paired_difference({0: 2.0, 1: 4.0}, {0: 1.0, 1: 1.0, 2: 5.0}).mean
     2.0

@@ -35,20 +35,12 @@ class RunContext:
     """The inputs of a run, and mappings that the run fills for its result.
 
     Attributes:
-        method: the method to train.
-        profile: the profile of the task.
         recipe: recipe of the profile with the changes of the arm; its seed determines everything random in the run.
-        strategy: resolved spec; None without a contrastive loss.
-        objective: resolved spec; None without a contrastive loss.
-        negatives: resolved spec of the terms on negatives; None without terms.
+        strategy: resolved spec, as are the next two; None without a contrastive loss.
         data_dir: folder of real data; None if none was given.
         work_dir: folder for the checkpoints of this run; kept after an interruption, deleted when the run finishes.
         progress: called with the completed fraction, in [0, 1], and a short description.
-        temperature: filled with the temperatures, see `Result`.
-        course: filled with training statistics over the steps, see `Result`.
-        resampled: filled with metrics on resampled test data, see `Result`.
-        launch: filled with the number of processes and the effective batch size, see `Result`.
-        implementations: filled with the measurements of each implementation, see `Result`.
+        temperature: filled by the run, as are the next four, see `Result`.
     """
 
     method: MethodInfo

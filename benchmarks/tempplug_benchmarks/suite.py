@@ -43,7 +43,7 @@ class Suite:
             )
         return known[base].changed(name, changes) if changes else known[base]
 
-    def unasked(self, profile: str) -> tuple[Task, ...]:
+    def default_tasks(self, profile: str) -> tuple[Task, ...]:
         """Returns the tasks with this profile that run by default."""
         return tuple(task for task in self.tasks if profile in task.profiles and profile not in task.by_name)
 

@@ -8,7 +8,7 @@ keys of `Task`, keys of all its profiles, and a table for each profile with keys
 - ``load`` names a function, and ``options`` are further arguments of it, ``method`` being the name of one;
 - ``rows`` are rows of paper tables by label (paper, table, method, data set), which the arms have if ``reported`` is true;
 - ``like`` names an earlier task, whose profile of the same size gives every key that this task does not set; an empty text
-  takes back what ``shared`` has.
+  removes a value of ``shared``.
 
 ``profiles`` lists the profiles that a task has, by default all with a table. ``templates`` are declared like tasks, but only
 ``like`` and ``settings_of`` name them. ``@NAME`` in a list stands for the items of another list: that of the task, or of
@@ -34,26 +34,10 @@ from tempplug_benchmarks.task import Resources, Task
 
 _OF_TASK = ("name", "summary", "baseline", "family", "papers")
 _OF_PROFILE = ("dataset", "primary", "validation", "source", "stands_in", "training")
-_OTHERS = [
-    "by_name",
-    "quickstart",
-    "resources",
-    "train",
-    "method",
-    "profiles",
-    "values",
-    "recipe",
-    "changes",
-    "settings_of",
-    "load",
-    "options",
-    "rows",
-    "reported",
-    "like",
-    "arms",
-    "metrics",
-    "needs",
-]
+_OTHERS = (
+    *("by_name", "quickstart", "resources", "train", "method", "profiles", "values", "recipe", "changes", "settings_of"),
+    *("load", "options", "rows", "reported", "like", "arms", "metrics", "needs"),
+)
 
 
 def read_file(name: str) -> dict[str, Any]:
@@ -136,7 +120,7 @@ def _arm(entry: str | Mapping[str, Any], rows: Mapping[str, tuple[PaperRow, ...]
 
 
 def _merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns two tables as one; tables inside are merged likewise, everything else is that of ``own``."""
+    """Merges two tables and, recursively, the tables in them; otherwise values of ``own`` replace those of ``base``."""
     both = {key: _merged(base[key], own[key]) for key in base.keys() & own.keys() if isinstance(own[key], Mapping)}
     return {**base, **own, **both}
 

@@ -1,30 +1,38 @@
-"""The kind of suites that train: how the command lists, runs and reports them."""
+"""The kind of suites that train: how the command runs and reports them, and ``tempplug bench sweep``.
+
+A sweep runs tasks over fixed temperatures (a curve) and tuning-free strategies (horizontal bands); it stores the same results
+as ``bench run``. Nothing here depends on a particular suite.
+"""
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.console import Console
 
+from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError, MissingDependencyError
+from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_benchmarks.report import pages, terminal
+from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
+from tempplug_adapters.sweep.picture import draw
+from tempplug_benchmarks.report import pages
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results
 from tempplug_benchmarks.run.plan import Run, plan
-from tempplug_benchmarks.run.progress import Progress
-from tempplug_benchmarks.run.runner import EXECUTORS, create_executor, execute
-from tempplug_benchmarks.run.store import Failure
+from tempplug_benchmarks.run.runner import EXECUTORS, Progress, create_executor, execute
+from tempplug_benchmarks.run.store import Failure, Result
 from tempplug_benchmarks.run.table_plan import plan_tables, tables_of
 from tempplug_benchmarks.run.tuning import controls, expanded
-from tempplug_benchmarks.suite import Suite
+from tempplug_benchmarks.suite import Suite, load_suite
 
 TITLE = Suite.kind
 ALL = "all"
@@ -90,7 +98,7 @@ def run_all(options: argparse.Namespace) -> int:
         suites.append(suite)
         runs += planned
     status, found = _run(suites, _with_data(runs, options, "task of any suite"), options)
-    terminal.print_report(Console(), found.comparisons, found.problems, briefly=True)
+    pages.print_report(Console(), found.comparisons, found.problems, briefly=True)
     file = options.output / PAGE
     write_text(file, pages.page(found.html_parts()))
     print(f"All tables, plots and commands: {file.resolve().as_uri()}")
@@ -103,7 +111,7 @@ def _planned(suite: Suite, options: argparse.Namespace) -> list[Run]:
     seeds = options.seeds or (QUICKSTART_SEEDS if quick else SEEDS)
     return [
         run
-        for task in suite.unasked(options.profile)
+        for task in suite.default_tasks(options.profile)
         if task.quickstart or not quick
         for run in plan(suite, options.profile, seeds, [task.name], options.strategies or (task.quickstart if quick else None))
     ]
@@ -171,6 +179,58 @@ def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Lo
     return loaded.only(lambda entry: entry.key in keys)
 
 
+def add_sweep_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that ``bench sweep`` has in addition to those of ``bench run``."""
+    parser.add_argument("--suite", required=True, help="name of a suite that trains (tempplug bench list)")
+    kind: Any = {"nargs": "+", "type": float, "default": list(TEMPERATURES), "metavar": "T"}
+    parser.add_argument("--temperatures", **kind, help="of the curve (default: 0.02 to 1)")
+
+
+def run_sweep(options: argparse.Namespace) -> int:
+    """Executes the unfinished runs, prints the tables and writes one figure for each task; returns 1 if a run failed.
+
+    Args:
+        options: of the command; ``strategies`` are drawn as bands.
+
+    Raises:
+        ConfigError: the suite does not train, or a temperature is out of range.
+    """
+    suite = load_suite(options.suite)
+    if suite.kind != TITLE:
+        raise ConfigError(f"suite '{options.suite}' must be one that trains: it has no temperature to sweep.")
+    for temperature in options.temperatures:
+        if not (math.isfinite(temperature) and temperature > 0):
+            raise ConfigError(f"temperatures={temperature:g} must be finite and greater than 0.")
+    curve = [f"fixed:temperature={format_value(float(each))}" for each in options.temperatures]
+    options.strategies = [*curve, *(options.strategies or STRATEGIES)]
+    with registry().explaining(registry().get(SuiteInfo, options.suite)):
+        status = run(suite, options)
+    runs = plan(suite, options.profile, options.seeds or SEEDS, options.tasks, options.strategies)
+    found = load_results(options.output).results
+    for task in dict.fromkeys(each.task.name for each in runs):
+        _draw_sweep(task, [each for each in runs if each.task.name == task], found, options)
+    return status
+
+
+def _draw_sweep(task: str, runs: Sequence[Run], results: Sequence[Result], options: argparse.Namespace) -> None:
+    metric = runs[0].sizes.primary_metric()
+    keys = {each.key for each in runs}
+    curve: dict[float, list[float]] = {}
+    bands: dict[str, list[float]] = {}
+    for result in results:
+        if result.key not in keys or result.strategy is None:
+            continue
+        name, given = parse_spec(result.strategy)
+        if name == "fixed":
+            curve.setdefault(float(given["temperature"]), []).append(result.metrics[metric.name])
+        else:
+            bands.setdefault(result.arm, []).append(result.metrics[metric.name])
+    if curve or bands:
+        file = options.output / f"sweep-{options.suite}-{task}.svg"
+        write_text(file, draw(curve, bands, f"{task}: {metric.name}"))
+        print(f"wrote {file}")
+
+
 @dataclass(frozen=True)
 class TrainingReport(pages.Report):
     """The comparisons of a results folder.
@@ -187,7 +247,7 @@ class TrainingReport(pages.Report):
 
     def print(self, console: Console) -> None:
         """Prints the tables."""
-        terminal.print_report(console, self.comparisons, self.problems)
+        pages.print_report(console, self.comparisons, self.problems)
 
 
 def _data_dir(given: Path | None) -> Path | None:

@@ -118,14 +118,11 @@ def train_towers(name: str, spec: str, epochs: int) -> list[float]:
     held_out = [read_tensors(WORK / f"{name}-{view}-held-out.pt") for view in (0, 1)]
     towers = [nn.Sequential(nn.Linear(view.shape[1], 512), nn.ReLU(), nn.Linear(512, 128)) for view in views]
     optimizer = torch.optim.AdamW([each for tower in towers for each in tower.parameters()], lr=1e-3, weight_decay=0.01)
-    optimise(
-        spec,
-        len(views[0]),
-        64,
-        epochs,
-        optimizer,
-        lambda rows: [tower(view[rows]) for tower, view in zip(towers, views, strict=True)],
-    )
+
+    def embed(rows: Tensor) -> list[Tensor]:
+        return [tower(view[rows]) for tower, view in zip(towers, views, strict=True)]
+
+    optimise(spec, len(views[0]), 64, epochs, optimizer, embed)
     with torch.no_grad():
         return hits(*(tower(view) for tower, view in zip(towers, held_out, strict=True)))
 

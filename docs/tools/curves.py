@@ -1,7 +1,7 @@
 """Draws the gallery of ``docs/strategies.md``: the temperature of each strategy, computed by the library, as SVG files.
 
 Run it after a change of a strategy: ``python docs/tools/curves.py``. A test compares what it draws with the files that are
-there. Each picture brings its own background, light or dark as the reader's system is, so that it can be read on any page.
+there. Each picture has its own background, light or dark as the reader's system is, so that it can be read on any page.
 """
 
 from __future__ import annotations
@@ -9,26 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 import torch
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import tempplug
 from tempplug.strategies.maps import PairTemperatureMap
+from tempplug_adapters.figures import COLOURS, svg_text
 from tempplug_benchmarks.plot import Curve, curves
+from tempplug_benchmarks.report.drawing import label_ratios
 
 FOLDER = Path(__file__).resolve().parents[1] / "images" / "strategies"
-WIDTH, HEIGHT, LEFT, TOP, PLOT = 420, 300, 58, 44, (340, 200)
 SIMILARITY = "similarity s of a pair"
-STYLE = """\
-svg{color-scheme:light dark}.back{fill:#fff}text{font:13px system-ui,sans-serif;fill:#1c2430}.title{font-weight:600}
-.grid{stroke:#e3e6ec}.line{fill:none;stroke-width:2.4}
-.c0{stroke:#2563a8}.c1{stroke:#d9622b}.c2{stroke:#2f8f5b}.c3{stroke:#8a4fae}.c4{stroke:#8b6d1f}
-.d1{stroke-dasharray:9 4}.d2{stroke-dasharray:3 3}.d3{stroke-dasharray:10 4 2 4}.d4{stroke-dasharray:7 2 2 2}
-@media(prefers-color-scheme:dark){.back{fill:#1e2129}text{fill:#e2e6ee}.grid{stroke:#3a4150}
-.c0{stroke:#6ea8ec}.c1{stroke:#f0905f}.c2{stroke:#62c48e}.c3{stroke:#c08ee0}.c4{stroke:#d0b25a}}"""
+DASHES = ("-", (0, (6, 2)), (0, (2, 1.5)), (0, (7, 2, 1.5, 2)), (0, (4, 1)))
 
 
 @dataclass(frozen=True)
@@ -42,14 +38,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over one axis.
-
-    Attributes:
-        title: what y is.
-        axis: what x is.
-        lines: at most five.
-        log: whether equal ratios of y are equal steps.
-    """
+    """At most five curves; ``title`` describes y, ``axis`` describes x, and ``log`` chooses a logarithmic y axis."""
 
     title: str
     axis: str
@@ -58,7 +47,7 @@ class Panel:
 
 
 def of_similarity(labels: dict[str, str]) -> list[Panel]:
-    """Temperature and slope of the logit over the similarity of a pair, of strategies whose map does not move."""
+    """Returns temperature and slope of the logit over the similarity of a pair, for maps that do not change."""
     found = [(label, spec, curve) for label, spec in labels.items() for curve in curves(spec)]
     drawn = [(label or curve.label.removeprefix(f"{spec}, "), curve) for label, spec, curve in found]
     return [
@@ -68,20 +57,20 @@ def of_similarity(labels: dict[str, str]) -> list[Panel]:
 
 
 def _above_zero(label: str, curve: Curve) -> Line:
-    """The slope where it is one: a clamped similarity has none, and a logarithm no place for it."""
+    """Returns the slope where it is positive; a clamped similarity has slope 0, which a logarithmic axis cannot show."""
     slope = curve.gradient[::4]
     return Line(label, curve.similarity[::4][slope > 0], slope[slope > 0])
 
 
 def scale_of(strategy: tempplug.Strategy, positive_similarity: float = 0.0, labels: Tensor | None = None) -> float:
-    """The temperature that a strategy with one for all pairs, or for all of one row, has now."""
+    """Returns the current temperature of a strategy that has one for all pairs, or one for each row."""
     batch = tempplug.Batch(positive_similarity=torch.tensor([positive_similarity], dtype=torch.float64), labels=labels)
     with torch.no_grad():
         return float(strategy.prepare(batch).temperature(torch.zeros(1, 1, dtype=torch.float64)))
 
 
 def of_positives(labels: dict[str, str]) -> list[Panel]:
-    """Temperature over the mean similarity of the positives."""
+    """Returns the temperature over the mean similarity of the positives."""
     x = torch.linspace(-1, 1, 201, dtype=torch.float64)
     lines = []
     for label, spec in labels.items():
@@ -92,7 +81,7 @@ def of_positives(labels: dict[str, str]) -> list[Panel]:
 
 
 def of_epochs(labels: dict[str, str], clusters: Sequence[int] = (0,)) -> list[Panel]:
-    """Temperature over the epochs of a training, of each cluster where it differs."""
+    """Returns the temperature over the epochs of a training, for each of the clusters."""
     x = torch.linspace(0, 20, 401, dtype=torch.float64)
     lines = []
     for label, spec in labels.items():
@@ -106,14 +95,14 @@ def of_epochs(labels: dict[str, str], clusters: Sequence[int] = (0,)) -> list[Pa
 
 
 def pairs(noise: float) -> tuple[Tensor, Tensor]:
-    """128 generated pairs of width 32; more noise makes the positives less similar."""
+    """Returns 128 pairs of width 32; more noise makes the positives less similar."""
     generator = torch.Generator().manual_seed(0)
     common = torch.randn(128, 32, generator=generator, dtype=torch.float64)
     return common, common + noise * torch.randn(128, 32, generator=generator, dtype=torch.float64)
 
 
 def learned() -> list[Panel]:
-    """The one learned temperature over the steps of a training that moves nothing else."""
+    """Returns the learned temperature over the steps of a training of that temperature alone."""
     lines = []
     for label, noise, begins in (("similar positives, from 0.5", 0.5, 0.5), ("less similar, from 0.5", 1.2, 0.5)):
         loss_fn = tempplug.ContrastiveLoss(f"learnable:initial_temperature={begins}", layout="cross-view").double()
@@ -132,7 +121,7 @@ def learned() -> list[Panel]:
 
 
 def of_examples(spec: str, objective: str) -> list[Panel]:
-    """The mean temperature, over steps, of examples in four clusters and of examples without similar ones."""
+    """Returns the mean temperature over steps, of examples in four clusters and of examples without similar ones."""
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(0)
     directions = torch.randn(68, 32, generator=generator, dtype=torch.float64)
@@ -160,7 +149,7 @@ def of_examples(spec: str, objective: str) -> list[Panel]:
 
 
 def of_products() -> list[Panel]:
-    """The temperature of a pair over the product of what the learned layer makes of its two rows."""
+    """Returns the temperature of a pair over the product of its two rows after the learned layer."""
     x = torch.linspace(-6, 6, 241, dtype=torch.float64)
     specs = {"as it comes": "amcl:dimension=32", "span=1,floor=0.2": "amcl:dimension=32,span=1,floor=0.2"}
     made = {label: tempplug.create_strategy(spec).options for label, spec in specs.items()}
@@ -169,7 +158,7 @@ def of_products() -> list[Panel]:
 
 
 def pictures() -> dict[str, list[Panel]]:
-    """The panels of every strategy, by its name."""
+    """Returns the panels of every strategy, by name."""
     dystress = {name: f"dystress:profile={name}" for name in ("cosine", "linear", "exponential", "monotonic")}
     dystress["shifted"] = "dystress:profile=shifted,shift=-0.4"
     macl = {"as it comes": "macl", "SimCSE's": "macl:base_temperature=0.05,alpha=2,threshold=0.8", "alpha=1": "macl:alpha=1"}
@@ -189,70 +178,26 @@ def pictures() -> dict[str, list[Panel]]:
     }
 
 
+@rc_context({"path.simplify": False, "font.size": 10})
 def svg(panels: Sequence[Panel]) -> str:
-    """A picture of one panel or two, side by side."""
+    """Returns a picture of one panel or two, side by side, with one legend."""
     most = max(len(panel.lines) for panel in panels)
-    width, height = WIDTH * len(panels), HEIGHT + 20 * most
-    words = " and ".join(f"{panel.title} over {panel.axis}" for panel in panels)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">',
-        f"<title>{escape(words)}</title><style>{STYLE}</style>",
-        f'<rect class="back" width="{width}" height="{height}" rx="8"/>',
-    ]
-    for place, panel in enumerate(panels):
-        parts += [f'<g transform="translate({WIDTH * place} 0)">', *_panel(panel, legend=place == 0), "</g>"]
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _panel(panel: Panel, legend: bool) -> list[str]:
-    values = torch.cat([line.y for line in panel.lines]).double()
-    low, high = (float(values.min()), float(values.max())) if panel.log else (0.0, float(values.max()) * 1.08)
-    marks = _decades(low, high) if panel.log else _round(low, high)
-    low, high = (min(low, marks[0]), max(high, marks[-1])) if panel.log else (low, high)
-    places = torch.cat([line.x for line in panel.lines])
-    left, right = float(places.min()), float(places.max())
-    width, height = PLOT
-
-    def across(x: float) -> float:
-        return LEFT + width * (x - left) / (right - left)
-
-    def up(y: float) -> float:
-        share = math.log(y / low) / math.log(high / low) if panel.log else (y - low) / (high - low)
-        return TOP + height * (1 - share)
-
-    parts = [f'<text class="title" x="{LEFT}" y="26">{escape(panel.title)}</text>']
-    for mark in marks:
-        parts.append(f'<path class="grid" d="M{LEFT} {up(mark):.1f}h{width}"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{up(mark) + 4:.1f}" text-anchor="end">{mark:g}</text>')
-    for mark in _round(left, right):
-        parts.append(f'<text x="{across(mark):.1f}" y="{TOP + height + 20}" text-anchor="middle">{mark:g}</text>')
-    parts.append(f'<text x="{LEFT + width / 2:g}" y="{TOP + height + 40}" text-anchor="middle">{escape(panel.axis)}</text>')
-    for number, line in enumerate(panel.lines):
-        style = f'class="line c{number} d{number}"'
-        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(line.x.tolist(), line.y.tolist(), strict=True))
-        parts.append(f'<polyline {style} points="{points}"/>')
-        if legend:
-            below = TOP + height + 60 + 20 * number
-            parts.append(
-                f'<path {style} d="M{LEFT} {below - 4}h34"/><text x="{LEFT + 44}" y="{below}">{escape(line.label)}</text>'
-            )
-    return parts
-
-
-def _round(low: float, high: float) -> list[float]:
-    """Three to six round numbers between two ends."""
-    step = 10.0 ** math.floor(math.log10(high - low))
-    step = next(each for each in (step / 5, step / 2, step, 2 * step) if (high - low) / each <= 5)
-    return [step * each for each in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten that enclose two ends, or 1, 2, 5 of each where that is one decade or two."""
-    first, last = math.floor(math.log10(low) + 1e-6), math.ceil(math.log10(high) - 1e-6)
-    if last - first > 2:
-        return [10.0**each for each in range(first, last + 1)]
-    every = [part * 10.0**each for each in range(first, last + 1) for part in (1, 2, 5)]
-    return [each for n, each in enumerate(every) if every[min(n + 1, len(every) - 1)] > low and every[max(n - 1, 0)] < high]
+    figure = Figure(figsize=(4.4 * len(panels), 3 + 0.2 * most), facecolor="white", layout="constrained")
+    for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+        for line, colour, dashes in zip(panel.lines, COLOURS, DASHES, strict=False):
+            axes.plot(line.x.numpy(), line.y.numpy(), color=colour, linestyle=dashes, linewidth=2, label=line.label)
+        axes.set_title(panel.title, loc="left", fontweight="bold", fontsize=11)
+        axes.set(xlabel=panel.axis, facecolor="none", **({"yscale": "log"} if panel.log else {}))
+        axes.grid(axis="y", color="#e3e6ec")
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(length=0)
+        if panel.log:
+            decades = math.log10(axes.dataLim.y1 / axes.dataLim.y0)
+            label_ratios(axes.yaxis, factors=(1.0, 2.0, 5.0) if decades < 2.5 else (1.0,))
+        else:
+            axes.set_ylim(bottom=0)
+    figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", frameon=False, handlelength=3.4)
+    return svg_text(figure, " and ".join(f"{panel.title} over {panel.axis}" for panel in panels))
 
 
 if __name__ == "__main__":

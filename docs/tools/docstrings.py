@@ -11,15 +11,15 @@ DOCTEST = re.compile(r"(?:^>>> .*\n?(?:^(?!\s*$).*\n?)*)+", re.MULTILINE)
 
 
 class Docstrings(griffe.Extension):
-    """Fences doctests, as Markdown takes ``>>>`` for a quotation, and shows options by type, as the text has their range."""
+    """Fences doctests, which Markdown would read as quotations, and shows the type of an option without its range."""
 
     def on_instance(self, *, node: Any, obj: griffe.Object, agent: Any, **kwargs: Any) -> None:
-        """Rewrites the docstring of whatever was read: from ``>>>`` to the next empty line is code."""
+        """Encloses doctests, from ``>>>`` to the next empty line, in a code fence."""
         if obj.docstring:
             obj.docstring.value = DOCTEST.sub(lambda code: f"```pycon\n{code[0].rstrip()}\n```\n", obj.docstring.value)
 
     def on_function(self, *, func: griffe.Function, **kwargs: Any) -> None:
-        """Leaves ``float`` of ``Annotated[float, Number(...)]``."""
+        """Replaces ``Annotated[float, Number(...)]`` by ``float``."""
         for parameter in func.parameters:
             kind = parameter.annotation
             if isinstance(kind, griffe.ExprSubscript) and str(kind.left) == "Annotated":

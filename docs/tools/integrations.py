@@ -1,6 +1,6 @@
 """Writes the table of strategies and integrations in ``docs/which-loss.md`` anew: ``python docs/tools/integrations.py``.
 
-Each cell is what happens when the integration computes a loss with the strategy, which a test does again.
+Each cell is the outcome of computing a loss with the strategy; a test computes the cells again.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def sentence_transformers(strategy: str, given: Mapping[str, Tensor], **options:
 
 
 def pygcl(strategy: str, given: Mapping[str, Tensor]) -> object:
-    """Computes PyGCL's loss, which has no place for arguments."""
+    """Computes PyGCL's loss, which accepts no further arguments."""
     positive = torch.eye(4)
     loss = PyGCLLoss(strategy)
     loss.contrastive_loss.set_progress(0.0)
@@ -65,7 +65,7 @@ def pygcl(strategy: str, given: Mapping[str, Tensor]) -> object:
 
 
 def lightly(strategy: str, given: Mapping[str, Tensor]) -> object:
-    """Computes lightly's loss, which has no place for arguments."""
+    """Computes lightly's loss, which accepts no further arguments."""
     loss = NTXentLoss(strategy)
     loss.contrastive_loss.set_progress(0.0)
     return loss(torch.randn(4, 8), torch.randn(4, 8))

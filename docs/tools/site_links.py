@@ -20,7 +20,7 @@ INSIDE = "tree"
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Adds every file of the tree that a page, or a page added so, links to."""
+    """Adds every file that a page links to, also the files that an added page links to."""
     top = Path(config.config_file_path).parent
     waiting = [file for file in files if file.is_documentation_page()]
     while waiting:
@@ -38,7 +38,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads the links of a page to where the site has what they mean."""
+    """Rewrites the links of a page to files outside of docs to the places of these files in the site."""
     top = Path(config.config_file_path).parent
     source = Path(str(page.file.abs_src_path))
 
@@ -53,7 +53,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 
 
 def _target(source: Path, link: str, top: Path) -> Path | None:
-    """The file of the tree that a relative link means; of a folder its index.html or README.md; None where it is neither."""
+    """Returns the file that a relative link refers to, for a folder its index.html or README.md; None if there is none."""
     if re.match(r"[a-z]+:|/", link):
         return None
     target = (source.parent / link).resolve()
@@ -63,7 +63,7 @@ def _target(source: Path, link: str, top: Path) -> Path | None:
 
 
 def _place(target: Path, config: MkDocsConfig) -> str:
-    """Where the site has a file, as mkdocs names sources."""
+    """Returns the path of a file among the sources of the site."""
     docs = Path(config.docs_dir).resolve()
     if target.is_relative_to(docs):
         return target.relative_to(docs).as_posix()

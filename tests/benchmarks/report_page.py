@@ -1,77 +1,41 @@
-"""A report's page, read by the standard library: its tables, plots, text, and whether it is whole."""
+"""A report's page, read by the standard library as XML, which it is but for its code and its void elements."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
-
-Attributes = dict[str, str | None]
+import re
+from dataclasses import dataclass
+from xml.etree import ElementTree
 
 
 @dataclass
 class HtmlTable:
-    """A table: names of the columns, and its rows as texts; the class and the place of every cell beside them."""
+    """A table: its class and section, the last row of its head, and texts and classes of the cells of its rows."""
 
     kind: str
-    header: list[str] = field(default_factory=list)
-    rows: list[list[str]] = field(default_factory=list)
-    classes: list[list[str]] = field(default_factory=list)
-    section: str = ""
+    section: str
+    header: list[str]
+    rows: list[list[str]]
+    classes: list[list[str]]
 
 
-class Page(HTMLParser):
-    """Collects what is on a page and checks that every element is closed."""
-
-    VOID = ("meta", "br", "wbr")
+class Page:
+    """What is on a page; raises `ElementTree.ParseError` if an element is not closed."""
 
     def __init__(self, content: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str | None]] = []
-        self.ids: list[str | None] = []
-        self.plots: list[Attributes] = []
-        self.tables: list[HtmlTable] = []
-        self.text = ""
-        self._section, self._cell = "", False
-        self.feed(content)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.tags.append(tag)
-        self.attributes += attrs
-        self.ids += [found["id"]] if "id" in found else []
-        if tag not in self.VOID:
-            self.open.append(tag)
-        if tag == "section":
-            self._section = found.get("id") or ""
-        elif tag == "svg":
-            self.plots.append(found)
-        elif tag == "table":
-            self.tables.append(HtmlTable(found.get("class") or "", section=self._section))
-        elif tag == "tr":
-            self.tables[-1].rows.append([])
-            self.tables[-1].classes.append([])
-        elif tag in ("td", "th"):
-            self.tables[-1].rows[-1].append("")
-            self.tables[-1].classes[-1].append(found.get("class") or "")
-            self._cell = True
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in self.VOID:
-            self.handle_endtag(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-        if tag in ("td", "th"):
-            self._cell = False
-        elif tag == "thead":
-            table = self.tables[-1]
-            table.header, table.rows, table.classes = table.rows[-1], [], []
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        if self._cell:
-            self.tables[-1].rows[-1][-1] += data
+        content = re.sub(r"<(script|style)>.*?</\1>", "", content.removeprefix("<!doctype html>"), flags=re.DOTALL)
+        root = ElementTree.fromstring(re.sub(r"<((?:meta|br|wbr)\b[^>]*)>", r"<\1/>", content))
+        elements = list(root.iter())
+        self.tags = [each.tag for each in elements]
+        self.attributes = [item for each in elements for item in each.attrib.items()]
+        self.ids = [value for name, value in self.attributes if name == "id"]
+        self.plots = [each.attrib for each in root.iter("svg")]
+        self.text = "".join(root.itertext())
+        self.tables = []
+        for section in root.iter("section"):
+            for table in section.iter("table"):
+                *_, head = table.iter("thead")
+                body = [list(row) for part in table.findall("tbody") for row in part]
+                header = ["".join(cell.itertext()) for cell in list(head)[-1]]
+                rows = [["".join(cell.itertext()) for cell in row] for row in body]
+                classes = [[cell.get("class", "") for cell in row] for row in body]
+                self.tables.append(HtmlTable(table.get("class", ""), section.get("id", ""), header, rows, classes))

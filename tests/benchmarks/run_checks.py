@@ -10,8 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.run.progress import Progress
-from tempplug_benchmarks.run.runner import create_executor, execute
+from tempplug_benchmarks.run.runner import Progress, create_executor, execute
 from tempplug_benchmarks.run.store import Failure, Result, failure_of, result_of, write
 
 FIGURES = {

@@ -11,10 +11,11 @@ from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.tasks import anomaly, bias, graph, long_tail, molecule, node, recommendation, sentence, vision
+from tempplug_benchmarks.tasks import graph, molecule, node, recommendation
+from tempplug_benchmarks.tasks.images import ANOMALY, LONG_TAIL, VISION
+from tempplug_benchmarks.tasks.text import BIAS, SENTENCE
 
-_MODULES = (node, graph, molecule, sentence, bias, vision, long_tail, anomaly, recommendation)
-SUITES: tuple[Suite, ...] = tuple(module.SUITE for module in _MODULES)
+SUITES = (node.SUITE, graph.SUITE, molecule.SUITE, SENTENCE, BIAS, VISION, LONG_TAIL, ANOMALY, recommendation.SUITE)
 PROFILES = [
     (f"{suite.name}/{task.name}/{name}", task, name, profile)
     for suite in SUITES

@@ -5,34 +5,47 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from pathlib import Path
 
 import pytest
 from committed_results import RESULTS, ROOT, values
 
 import tempplug
-from tempplug_benchmarks.command import reports
+from tempplug_benchmarks.command import Report, reports
 from tempplug_benchmarks.report.pages import page
+from tempplug_benchmarks.speed.report import SpeedReport
+from tempplug_benchmarks.training import TrainingReport
 
 INDEX = RESULTS / "index.html"
-FOLDERS = sorted(RESULTS.glob("*/*/"))
 LARGEST = 1_500_000
 
 
-def test_the_page_is_what_the_results_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)  # as make does: what is left out is named by its path
-    made = page([part for report in reports(RESULTS.relative_to(ROOT)) for part in report.html_parts()])
+@pytest.fixture(scope="module")
+def found() -> list[Report]:
+    """The reports of all results, named by their paths as `make report` names them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        return reports(RESULTS.relative_to(ROOT))
+
+
+def test_the_page_is_what_the_results_give(found: list[Report]) -> None:
+    made = page([part for report in found for part in report.html_parts()])
     assert INDEX.read_text(encoding="utf-8") == made, "the page is stale: run `make report`"
     assert INDEX.stat().st_size < LARGEST
     assert "left out" not in made.lower(), "a committed result cannot be reported"
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: f"{folder.parent.name}_{folder.name}")
-def test_the_tables_are_what_the_results_give(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(ROOT)
-    (report,) = reports(folder.relative_to(ROOT))
-    file = RESULTS / f"{folder.parent.name}_{folder.name}.md"
-    assert file.read_text(encoding="utf-8") == report.markdown(), "the tables are stale: run `make report`"
+def test_the_tables_are_what_the_results_give(found: list[Report]) -> None:
+    """A folder's report has those comparisons or sections of the whole that are its own."""
+    trained, measured = found
+    assert isinstance(trained, TrainingReport)
+    assert isinstance(measured, SpeedReport)
+    for folder in sorted(RESULTS.glob("*/*/")):
+        place = (folder.parent.name, folder.name)
+        report: Report = SpeedReport([each for each in measured.found if (each.suite, each.profile) == place], ())
+        if folder.parent.name != "speed":
+            report = TrainingReport([each for each in trained.comparisons if (each.suite, each.profile_name) == place], ())
+        file = RESULTS / f"{folder.parent.name}_{folder.name}.md"
+        assert file.read_text(encoding="utf-8") == report.markdown(), f"{file} is stale: run `make report`"
 
 
 def test_statuses_are_those_of_the_committed_results() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tempplug.processor import Processor
-from tempplug_benchmarks.run import environment
+from tempplug_benchmarks.run import store as environment
 
 
 @pytest.fixture(autouse=True)
@@ -34,9 +34,7 @@ def test_the_processor_is_named_by_vendor_family_model_and_instructions(monkeypa
 
 
 def test_the_commit_is_named_and_whether_code_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        environment, "__file__", str(tmp_path / "benchmarks" / "tempplug_benchmarks" / "run" / "environment.py")
-    )
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "benchmarks" / "tempplug_benchmarks" / "run" / "store.py"))
     assert "commit" not in environment.versions(), "no checkout"
 
     def git(*words: str) -> str:

@@ -72,26 +72,6 @@ def test_a_map_that_differs_among_anchors_is_drawn_for_each_kind() -> None:
     assert by_uncertainty == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("fixed --output curves.txt", "output=curves.txt of a plot must end in .png, .svg, .pdf."),
-        ("fixed --positive-similarity 1.5", "positive_similarity=1.5 of a plot must be at least -1 and at most 1."),
-        ("fixed --positive-similarity nan", "positive_similarity=nan of a plot must be at least -1 and at most 1."),
-        ("fixed --epoch -1", "epoch=-1 of a plot must be a finite number of at least 0."),
-        ("fixedd", "unknown strategy 'fixedd'. Did you mean 'fixed'?"),
-        ("head-tail", "strategy 'head-tail' needs class_counts=."),
-    ],
-)
-def test_errors_are_one_line_and_exit_code_2(
-    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["plot", *words.split()]) == 2
-    assert capsys.readouterr().err.startswith(f"error: {message}")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_strategy_that_needs_embeddings_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     class Needy(tempplug.Strategy):
         name = "needy"

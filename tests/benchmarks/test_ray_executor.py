@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -105,7 +104,7 @@ def test_killed_workers_cost_an_attempt_and_change_nothing(
     assert not list((tmp_path / "ray").rglob("*.work"))
 
 
-def test_what_fails_is_noted_by_its_cause(toy: ModuleType, tmp_path: Path, log: Path) -> None:
+def test_what_fails_is_noted_by_its_cause(toy: ModuleType, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, *runs = plan(toy.SUITE, "quick", [1])
     failures, _ = run_all([*runs, *plan(toy.SUITE, "quick", [0])[:1]], tmp_path, "ray")
     notes = {failure.arm: failure for failure in failures}
@@ -115,17 +114,23 @@ def test_what_fails_is_noted_by_its_cause(toy: ModuleType, tmp_path: Path, log: 
     assert all(read_failure(failure_path(run, tmp_path)) == notes[run.arm.label] for run in runs)
     assert executed(log).count("fixed+dcl 1") == 3
     assert len(figures(tmp_path)) == 1
-    ((failure,), _) = run_all([slow], tmp_path, "ray", time_limit=5)
-    assert failure.error.endswith(": it took longer than the time limit of 5 s.")
+    ((failure,), _) = run_all([slow], tmp_path, "ray", time_limit=1)
+    assert failure.error.endswith(": it took longer than the time limit of 1 s.")
     assert read_failure(failure_path(slow, tmp_path)) == failure
+    (tmp_path / "only_here.py").write_text("from toy_suite import train\ndef train_here(context): return train(context)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import only_here  # type: ignore[import-not-found]
+
+    suite = Suite("toy", "", (replace(toy.SUITE.tasks[0], train=only_here.train_here),))
+    ((failure,), _) = run_all(plan(suite, "quick", [0])[:1], tmp_path / "lacking", "ray")
+    assert "No module named 'only_here'" in failure.error
 
 
-def test_the_same_command_goes_on_after_a_kill_and_two_share_the_rest(
-    toy: ModuleType, tmp_path: Path, log: Path, hold: Callable[..., None]
-) -> None:
-    command = partial(start, tmp_path / "ray", "--seeds", "2", "3", "4", "--strategies", "fixed", "--executor", "ray")
+def test_the_same_command_goes_on_after_a_kill(toy: ModuleType, tmp_path: Path, log: Path, hold: Callable[..., None]) -> None:
+    runs = plan(toy.SUITE, "quick", [2, 3, 4], strategies=["fixed"])
     hold("fixed+infonce 3")
-    with command() as driver:
+    words = ("--seeds", "2", "3", "4", "--strategies", "fixed", "--executor", "ray")
+    with start(tmp_path / "ray", *words) as driver:
         try:
             wait_for(lambda: "fixed+infonce 3" in executed(log) and len(figures(tmp_path / "ray")) >= 1, seconds=120)
             assert list(Path(tempfile.gettempdir()).glob("tempplug-run-*")), "where the run works"
@@ -136,13 +141,9 @@ def test_the_same_command_goes_on_after_a_kill_and_two_share_the_rest(
     wait_for(lambda: not list(Path(tempfile.gettempdir()).glob("tempplug-*")))
     hold()
     kept, began = figures(tmp_path / "ray"), executed(log)
-    both = [command() for _ in range(2)]
-    told = [process.communicate(timeout=120) for process in both]
-    assert [process.returncode for process in both] == [0, 0], told
-    assert all(f"{len(kept)} of 3 runs are finished already." in each[1] for each in told)
-    again = executed(log)[len(began) :]
-    assert len(again) == len(set(again)) == 3 - len(kept), "every run that was left was executed once"
-    run_all(plan(toy.SUITE, "quick", [2, 3, 4], strategies=["fixed"]), tmp_path / "here")
+    assert run_all(runs, tmp_path / "ray", "ray")[0] == []
+    assert len(executed(log)) - len(began) == 3 - len(kept), "every run that was left was executed once"
+    run_all(runs, tmp_path / "here")
     assert figures(tmp_path / "ray") == figures(tmp_path / "here")
 
 
@@ -187,18 +188,6 @@ def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
     assert "1 CPU, no GPU, " in failure.error
 
 
-def test_software_that_a_machine_lacks_is_named(
-    toy: ModuleType, tmp_path: Path, cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "only_here.py").write_text("from toy_suite import train\ndef train_here(context): return train(context)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    import only_here  # type: ignore[import-not-found]
-
-    suite = Suite("toy", "", (replace(toy.SUITE.tasks[0], train=only_here.train_here),))
-    ((failure,), _) = run_all(plan(suite, "quick", [0])[:1], tmp_path / "out", "ray")
-    assert "No module named 'only_here'" in failure.error
-
-
 HOLDS = """
 import sys
 from pathlib import Path
@@ -212,7 +201,7 @@ with _private_folder() as folder:
 """
 
 
-@pytest.mark.parametrize("end", ["finish", "raise", "killed", "killed with its group", "killed as it makes the folder"])
+@pytest.mark.parametrize("end", ["raise", "killed with its group", "killed as it makes the folder"])
 def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: str) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS],
@@ -231,7 +220,7 @@ def test_what_a_run_writes_is_private_and_removed_at_once(tmp_path: Path, end: s
         assert (folder.parent, folder.stat().st_mode & 0o777) == (tmp_path, 0o700)
         assert (folder / "checkpoint-5" / "optimizer.pt").exists()
     if end.startswith("killed"):
-        os.kill(process.pid, signal.SIGKILL) if end == "killed" else os.killpg(process.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
     process.communicate(f"{end}\n")
     wait_for(lambda: not list(tmp_path.iterdir()), seconds=10)
 

@@ -50,15 +50,11 @@ def test_a_result_survives_the_disk(toy: ModuleType, tmp_path: Path) -> None:
     assert {"python", "torch", "tempplug"} <= written.versions.keys()
     assert written.hardware.keys() >= {"cpu", "cores", "threads"}
     assert written.date.endswith("+00:00")
-
-
-def test_a_success_removes_the_record_of_a_failure(toy: ModuleType, tmp_path: Path) -> None:
-    run = plan(toy.SUITE, "quick", [0])[0]
     write_failure(run, tmp_path, "it broke", "trace")
-    record = run.path(tmp_path).with_name("seed-0.failed.json")
+    record = path.with_name("seed-4.failed.json")
     assert json.loads(record.read_text())["error"] == "it broke"
     write_result(run, tmp_path, SCORES, seconds=1)
-    assert not record.exists()
+    assert not record.exists(), "a success removes the record of a failure"
 
 
 def test_settings_of_older_results_are_read_by_their_present_names(toy: ModuleType, tmp_path: Path) -> None:
@@ -218,6 +214,10 @@ def test_a_damaged_file_is_named_and_left_out_whatever_is_wrong(output: Path) ->
         problems = load_checked(output)
         named = (str(path), "task 'toy-task', arm 'macl+infonce', seed 1")
         assert any(problem.startswith(named) for problem in problems), (name, problems)
+    path.write_bytes(whole)
+    changed(path, put("metrics", "STSB", value=[DEEP]))
+    said = "'metrics' must be Mapping[str, float], finite and printable; it is a dict"
+    assert any(said in problem for problem in load_checked(output)), "for its own reason"
     path.unlink()
     path.mkdir()
     assert "cannot be read: Is a directory" in load_checked(output)[0]
@@ -232,18 +232,11 @@ def load_checked(output: Path) -> list[str]:
     return [line.removeprefix("left out: ").strip() for line in text.splitlines() if line.startswith("left out: ")]
 
 
-def test_every_form_names_a_broken_file(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    victim(output).write_text("{")
-    for form in ("terminal", "markdown", "html"):
-        assert bench(["report", str(output), "--format", form]) == 0
-        assert "seed-1.json" in capsys.readouterr().out
-
-
 def test_flipped_bits_never_take_a_report_down(output: Path) -> None:
     chance = random.Random(0)
     files = sorted(output.rglob("*.json"))
     named = 0
-    for case in range(60):
+    for case in range(40):
         file = chance.choice(files)
         content = bytearray(whole := file.read_bytes())
         if case % 3:
@@ -257,28 +250,24 @@ def test_flipped_bits_never_take_a_report_down(output: Path) -> None:
         elif case % 4 == 0:  # what is accepted is also drawn, of which a part suffices
             as_page(found)
         file.write_bytes(whole)
-    assert named > 30
+    assert named > 20
     assert "left out: " not in printed(reports(output))
 
 
-def test_what_is_printed_is_escaped(output: Path) -> None:
+def test_what_is_printed_is_escaped(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
     evil = output / "toy" / "quick" / "toy-task" / "x\x1b[31m|<script>\n"
     evil.mkdir()
     (evil / "seed-0.json").write_text("{")
     found = reports(output)
     text, html = printed(found), as_page(found)
+    assert bench(["report", str(output), "--format", "html"]) == 0
+    assert "/seed-0.json" in capsys.readouterr().out
     for shown in (text, html):
         assert "\x1b" not in shown
         assert all(line.isprintable() for line in shown.split("\n"))
     assert r"x\\x1b[31m\|\<script> /seed-0.json" in text
     assert r"it broke here \\x1b[31m\| \<b>" in text
     assert html.count("<script>") == 1, "the page's own"
-
-
-def test_a_result_is_refused_for_its_own_reason(output: Path) -> None:
-    changed(victim(output), put("metrics", "STSB", value=[DEEP]))
-    with pytest.raises(DataError, match=r"'metrics' must be Mapping\[str, float\], finite and printable; it is a dict"):
-        read_result(victim(output))
 
 
 SPEED_CHANGES = [

@@ -35,9 +35,8 @@ def context(work_dir: Path, profile: Profile = PROFILE, seed: int = 0, **more: A
 
 def test_metrics_are_the_methods_figures_and_the_seed_decides(tmp_path: Path) -> None:
     training = {"gradient_accumulation_steps": 3, "save_strategy": "no"}
-    noted = [
-        context(tmp_path / str(number), replace(PROFILE, training=training), seed) for number, seed in enumerate((0, 0, 1))
-    ]
+    profile = replace(PROFILE, training=training)
+    noted = [context(tmp_path / str(number), profile, seed) for number, seed in enumerate((0, 0, 1))]
     first, again, other = map(run_method, noted)
     assert first == again != other
     assert list(first) == ["share", "final"]
@@ -59,21 +58,15 @@ def test_figures_on_samples_of_the_test_data_are_recorded_by_metric(tmp_path: Pa
 
 def test_a_metric_without_a_figure_is_named(tmp_path: Path) -> None:
     profile = replace(PROFILE, metrics=(Metric(name="score", figure="sprad", summary="of points"),))
-    with pytest.raises(
-        ConfigError, match=r"method 'toy' measures no 'sprad'\. Did you mean 'spread'\? It does: spread, final\."
-    ):
+    message = r"method 'toy' measures no 'sprad'\. Did you mean 'spread'\? It does: spread, final\."
+    with pytest.raises(ConfigError, match=message):
         run_method(context(tmp_path, profile))
 
 
 def test_an_arm_that_is_not_trained_takes_no_step(tmp_path: Path) -> None:
     told: list[str] = []
-    untrained = context(
-        tmp_path,
-        strategy=None,
-        objective=None,
-        changes={"num_train_epochs": 0},
-        progress=lambda fraction, text: told.append(text),
-    )
+    none = {"strategy": None, "objective": None, "changes": {"num_train_epochs": 0}}
+    untrained = context(tmp_path, **none, progress=lambda fraction, text: told.append(text))
     assert run_method(untrained)["final"] == 1.0
     assert told == ["evaluating"]
 

@@ -22,14 +22,12 @@ from test_runner import alive, wait_for
 
 from tempplug.errors import NonFiniteError
 from tempplug_benchmarks.arm import Specs
-from tempplug_benchmarks.run.child import Lost
-from tempplug_benchmarks.run.executor import InProcesses, Job
+from tempplug_benchmarks.run.executor import InProcesses, Job, Lost
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.speed import losses, machine
+from tempplug_benchmarks.speed import losses, measure as machine
 from tempplug_benchmarks.speed.cases import SUITE
 from tempplug_benchmarks.speed.clock import CLOCKS, MIN_ROUNDS, SAMPLE_SECONDS, alternate, neighbours
-from tempplug_benchmarks.speed.machine import executed_operations
-from tempplug_benchmarks.speed.measure import measure, network_step
+from tempplug_benchmarks.speed.measure import executed_operations, measure, network_step
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.task import Task
 
@@ -113,7 +111,8 @@ def test_time_is_measured_and_a_missing_package_is_kept(monkeypatch: pytest.Monk
     assert 1e9 < rate < 1e13, "of one core"
 
 
-def test_small_cases_are_timed_cold_too_after_a_networks_training_step() -> None:
+def test_small_cases_are_timed_cold_too_after_a_networks_training_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "matmul_rate", lambda case: 1e9)
     for rows, expected in ((16, True), (15, False)):
         for outcome in measure(replace(TWO, cold=rows), TIME).values():
             assert (float(outcome.get("milliseconds_cold", 0)) > 0) == expected
@@ -145,28 +144,26 @@ def test_what_would_compile_again_when_timed_fails(monkeypatch: pytest.MonkeyPat
     assert "recompil" in str(found["note"])
 
 
-@pytest.mark.parametrize(
-    ("loss", "note", "error", "message"),
-    [
-        (None, "RuntimeError: no 0.1 here", RuntimeError, r"no 0\.1"),
-        (lambda a, b: (a * b).sum() * torch.nan, "loss is nan", NonFiniteError, "tempplug: loss is nan"),
-    ],
-)
-def test_a_failure_of_another_implementation_is_recorded_and_tempplugs_raised(
-    loss: Any, note: str, error: type[Exception], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def made(self: losses.Loss, temperature: float) -> Any:
-        if loss is None:
-            raise RuntimeError(f"no {temperature}\nhere")
-        return loss
+def test_a_failure_of_another_implementation_is_recorded_and_tempplugs_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(self: losses.Loss, temperature: float) -> Any:
+        raise RuntimeError(f"no {temperature}\nhere")
 
-    monkeypatch.setattr(losses.Loss, "eager", made)
-    found = measure(TWO, TIME)
-    assert found["eager"] == {"note": f"failed: {note}"}
-    assert float(found["tempplug"]["milliseconds"]) > 0
-    monkeypatch.setattr(losses.Loss, "ours", made)
-    with pytest.raises(error, match=message):
-        measure(TWO, TIME)
+    def endless(self: losses.Loss, temperature: float) -> Any:
+        return lambda a, b: (a * b).sum() * torch.nan
+
+    for made, note, error, message in (
+        (absent, "RuntimeError: no 0.1 here", RuntimeError, r"no 0\.1"),
+        (endless, "loss is nan", NonFiniteError, "tempplug: loss is nan"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(losses.Loss, "eager", made)
+            patch.setattr(machine, "matmul_rate", lambda case: 1e9)
+            found = measure(TWO, TIME)
+            assert found["eager"] == {"note": f"failed: {note}"}
+            assert float(found["tempplug"]["milliseconds"]) > 0
+            patch.setattr(losses.Loss, "ours", made)
+            with pytest.raises(error, match=message):
+                measure(TWO, TIME)
 
 
 def test_the_error_of_the_gradient_is_that_of_single_precision() -> None:
@@ -176,39 +173,28 @@ def test_the_error_of_the_gradient_is_that_of_single_precision() -> None:
 
 
 @pytest.mark.slow
-def test_memory_is_measured_in_a_fresh_process_for_each() -> None:
+def test_memory_is_the_peak_of_a_fresh_process_for_each() -> None:
     # In a process of its own, whose memory is limited from then on, and where glibc keeps the pages that are freed.
     case = replace(CASE, rows=512, implementations=("eager", "tempplug", "eager"))
     (kept,) = SUITE.task("kept-memory").profile("quick").arms[0].changes["environment"]
-    environment = {**os.environ, **dict([kept.split("=", 1)])}
     program = (
-        "import pickle, sys\nfrom tempplug_benchmarks.speed.measure import measure_alone\n"
+        "import pickle, sys, torch\nfrom tempplug_benchmarks.speed.measure import measure_alone, peak_growth\n"
         "if __name__ == '__main__':\n"
+        "    torch.ones(2).sum()\n"
+        "    print(peak_growth(lambda: torch.ones(16 * 2**20).sum(), 'cpu'), peak_growth(lambda: None, 'cpu'))\n"
         "    found = measure_alone(pickle.load(sys.stdin.buffer), 'mebibytes')\n"
         "    print(*found, found['eager']['mebibytes'])"
     )
-    asked = subprocess.run(
-        [sys.executable, "-c", program], input=pickle.dumps(case), capture_output=True, check=True, env=environment
-    )
-    *names, mebibytes = asked.stdout.split()
-    assert names == [b"eager", b"tempplug"]
+    environment = {**os.environ, **dict([kept.split("=", 1)])}
+    words = [sys.executable, "-c", program]
+    asked = subprocess.run(words, input=pickle.dumps(case), capture_output=True, check=True, env=environment)
+    grown, idle, *names, mebibytes = asked.stdout.decode().split()
+    assert 60 < float(grown) < 80, "what is freed again counts"
+    assert float(idle) < 4
+    assert names == ["eager", "tempplug"]
     # four matrices of 1024 × 1024 float32 at the least: similarities, logits, softmax and a gradient, less what was free; next
     # to nothing where the second measurement of eager meets the pages of the first
     assert 8 < float(mebibytes) < 64
-
-
-@pytest.mark.slow
-def test_the_peak_counts_what_is_freed_again() -> None:
-    # a process of its own: pages that earlier tests left behind would hide the need
-    program = (
-        "import torch\nfrom tempplug_benchmarks.speed.machine import peak_growth\n"
-        "torch.ones(2).sum()\n"
-        "print(peak_growth(lambda: torch.ones(16 * 2**20).sum(), 'cpu'), peak_growth(lambda: None, 'cpu'))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    grown, idle = (float(word) for word in done.stdout.split())
-    assert 60 < grown < 80
-    assert idle < 4
 
 
 def test_neighbours_spin_beside_the_block_and_end_with_it_or_with_their_parent() -> None:
@@ -262,7 +248,7 @@ def test_processes_that_measure_memory_end_when_their_parent_is_killed() -> None
     parent = subprocess.Popen([sys.executable, "-c", program])
     wait_for(lambda: len(children(parent.pid)) == 2)  # one of them tracks resources
     found = children(parent.pid)
-    time.sleep(5)
+    time.sleep(3)
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_for(lambda: not any(map(alive, found)), seconds=20)
@@ -271,20 +257,13 @@ def test_processes_that_measure_memory_end_when_their_parent_is_killed() -> None
 def test_executed_operations_count_the_products_of_both_sides() -> None:
     case = replace(CASE, rows=10, dimension=3)
     assert executed_operations(case, "") is None
-    for loss, engine, dimension, products in (
-        ("nt-xent", "triton", 3, 3 * 20 * 20),
-        ("one-way", "triton", 3, 5 * 10 * 10),
-        ("one-way", "triton", 768, 4 * 10 * 10),
-        ("nt-xent", "tiled", 3, 1.5 * 20 * 20),
-        ("labels", "dense", 3, 1.5 * 20 * 20),
-        ("amcl", "tiled", 3, 3 * 20 * 20),
-        ("one-way", "tiled", 3, 3 * 10 * 10),
-        ("two-way", "tiled", 3, 3 * 10 * 10),
-        ("masks", "tiled", 3, 3 * 10 * 10),
-        ("hard-negatives", "tiled", 3, 3 * 10 * 20),
-        ("queue", "tiled", 3, 2 * 10 * 4096),
-    ):
-        assert executed_operations(replace(case, loss_name=loss, dimension=dimension), engine) == products * 2 * dimension
+    triton = {("nt-xent", 3): 3 * 20 * 20, ("one-way", 3): 5 * 10 * 10, ("one-way", 768): 4 * 10 * 10}
+    square = {("nt-xent", 3): 1.5 * 20 * 20, ("labels", 3): 1.5 * 20 * 20, ("amcl", 3): 3 * 20 * 20}
+    across = dict.fromkeys([("one-way", 3), ("two-way", 3), ("masks", 3)], 3 * 10 * 10)
+    others = {("hard-negatives", 3): 3 * 10 * 20, ("queue", 3): 2 * 10 * 4096}
+    for engine, products in (("triton", triton), ("tiled", {**square, **across, **others}), ("dense", square)):
+        for (loss, dimension), count in products.items():
+            assert executed_operations(replace(case, loss_name=loss, dimension=dimension), engine) == count * 2 * dimension
 
 
 def test_the_rate_is_that_of_the_fastest_product_with_onednn_where_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

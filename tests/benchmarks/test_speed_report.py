@@ -17,11 +17,10 @@ from tempplug_benchmarks.profile import Profile
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import write
-from tempplug_benchmarks.speed.cases import METHOD, METRICS
+from tempplug_benchmarks.speed.cases import METHOD, METRICS, SpeedSuite, Target
 from tempplug_benchmarks.speed.plot import Point, draw, points
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 from tempplug_benchmarks.speed.report import Section, SpeedReport, remarks, sections
-from tempplug_benchmarks.speed.targets import SpeedSuite, Target
 from tempplug_benchmarks.task import Task
 
 GOLDEN = Path(__file__).parent / "golden" / "speed.md"

@@ -13,14 +13,12 @@ from suite_checks import bench as main
 
 from tempplug.errors import UnknownNameError
 from tempplug_benchmarks.profile import PROFILES
-from tempplug_benchmarks.run.child import Outcome
-from tempplug_benchmarks.run.executor import Executor, Job
+from tempplug_benchmarks.run.executor import Executor, Job, Outcome
 from tempplug_benchmarks.run.store import failure_of, read_result, result_of
 from tempplug_benchmarks.speed import kind
-from tempplug_benchmarks.speed.cases import METRICS, SUITE
+from tempplug_benchmarks.speed.cases import METRICS, SUITE, Target
 from tempplug_benchmarks.speed.losses import LOSSES
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
-from tempplug_benchmarks.speed.targets import Target
 
 TIME = METRICS["time"].name
 TASKS = ["nt-xent", "accuracy"]
@@ -146,6 +144,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the measured cases, in order; no process measures them."""
     names: list[str] = []
     monkeypatch.setattr(kind, "InProcesses", partial(MadeUp, names))
+    monkeypatch.setattr("tempplug_benchmarks.speed.plot.draw", lambda found, file: file.write_bytes(b"") or True)
     return names
 
 
@@ -214,39 +213,12 @@ def test_one_folder_may_hold_both_kinds_of_suites_and_a_case_that_is_gone_is_nam
     assert "suite 'speed' has no case 'old' in profile 'quick'" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("speed --seeds 1", "--seeds is an option of suites that train, not of suite 'speed'."),
-        ("sentence --busy", "--busy is an option of suites that measure speed, not of suite 'sentence'."),
-        ("speed --tasks nt-xnt", "suite 'speed' has no task or case 'nt-xnt' in profile 'quick'. Did you mean 'nt-xent'?"),
-        (
-            "speed --profile paper --tasks nt-xent-32768x128-gpu",
-            "profile 'paper' of suite 'speed' has none of these cases for device 'cpu'",
-        ),
-        ("speed --threads 0", "threads=0 must be an integer, at least 1."),
-        ("speed --budget 0", "budget=0.0 must be greater than 0."),
-        ("speed --device cuda --busy", "--busy and --threads go with --device cpu."),
-        ("speed --device tpu", "device='tpu' must be auto, cpu, cuda or cuda:N."),
-        ("speed --device cuda:999", "device='cuda:999' is not available ("),
-    ],
-)
-def test_errors_are_one_line(words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", *words.split(), "--output", str(tmp_path)]) == 2
-    shown = capsys.readouterr().err
-    assert shown.startswith(f"error: {message}")
-    assert shown.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> None:
+    case = "arm nt-xent-32768x128-gpu (loss_name=nt-xent, rows=32768, dimension=128"
+    tasks = ("  grace: a whole graph at once", "  paper: two correlated gaussian views; 2 arms")
     for words, present, absent in (
-        (
-            "list speed",
-            ("  grace: a whole graph at once", "  paper: two correlated gaussian views; 2 arms"),
-            "nt-xent-3327x32-grace",
-        ),
-        ("list speed --task nt-xent", ("arm nt-xent-32768x128-gpu (loss_name=nt-xent, rows=32768, dimension=128",), "grace"),
+        ("list speed", tasks, "nt-xent-3327x32-grace"),
+        ("list speed --task nt-xent", (case,), "grace"),
         ("run --help", ("suites that measure speed:", "default: quick 0.2, small 3, paper 30"), "grace"),
     ):
         assert main(words.split()) == 0
@@ -260,7 +232,7 @@ def test_the_quick_profile_runs_and_reports_what_is_not_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    words = ["nt-xent-32x64", "nt-xent-128x64-mm", "nt-xent-128x64-kept", "nt-xent-512x64-memory", "accuracy"]
+    words = ["nt-xent-32x64", "nt-xent-128x64-mm", "accuracy"]
     assert main(["run", "speed", "--tasks", *words, "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     results = [read_result(path) for path in stored(tmp_path)]
@@ -269,6 +241,6 @@ def test_the_quick_profile_runs_and_reports_what_is_not_installed(
     for result, name, outcome in ((each, *item) for each in results for item in each.implementations.items()):
         installed = LOSSES[result.changes["loss_name"]].implementation(name).installed
         assert ("loss" in outcome) == installed == (outcome.get("note") != "not installed"), (result.arm, name)
-    for line in ("32×64 · lightly", "512×64 · eager", "environment: TEMPPLUG_GEMM=mm", "64×32 · tempplug"):
+    for line in ("32×64 · lightly", "environment: TEMPPLUG_GEMM=mm", "64×32 · tempplug"):
         assert line in shown
     assert "not the same loss" not in shown

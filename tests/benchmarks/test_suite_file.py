@@ -31,9 +31,7 @@ CONTENT: dict[str, Any] = {
         "metrics": [{"name": "score", "summary": "of {words}"}],
         "rows": {"macl+infonce": [["macl", "1", "MACL", "{words}"]]},
         "quick": {
-            "dataset": "{words} {version}",
-            "load": "load",
-            "options": {"folds": 3},
+            **{"dataset": "{words} {version}", "load": "load", "options": {"folds": 3}},
             "changes": {"hidden": 8, "layers": 3},
         },
         "paper": {"dataset": "all {words}", "reported": True, "changes": {"hidden": 64}},
@@ -54,12 +52,8 @@ def test_tasks_share_inherit_and_insert() -> None:
     suite = make_suite(CONTENT, METHOD, load, version=7)
     balls, cars, dolls, kites = suite.tasks
     assert [task.summary for task in suite.tasks] == [f"{word}, shared" for word in ("balls", "cars", "dolls", "kites")]
-    assert [list(task.profiles) for task in suite.tasks] == [
-        ["quick", "paper"],
-        ["quick"],
-        ["quick", "paper"],
-        ["quick", "paper"],
-    ]
+    both = ["quick", "paper"]
+    assert [list(task.profiles) for task in suite.tasks] == [both, ["quick"], both, both]
     quick, paper = balls.profile("quick"), balls.profile("paper")
     assert [arm.label for arm in quick.arms] == ["fixed+infonce", "macl+infonce", "schedule+infonce", "untrained"]
     assert quick.arms[-1] is UNTRAINED
@@ -69,12 +63,7 @@ def test_tasks_share_inherit_and_insert() -> None:
     assert quick.load(1, None) == (1, 3)
     settings = [task.profile("quick").recipe.values() for task in suite.tasks]
     assert [(each["hidden"], each["layers"]) for each in settings] == [(8, 3), (8, 4), (8, 3), (5, 3)]
-    assert [arm.label for arm in cars.profile("quick").arms] == [
-        "fixed+infonce",
-        "macl+infonce",
-        "schedule+infonce",
-        "untrained",
-    ]
+    assert cars.profile("quick").arms == quick.arms
     assert cars.profile("quick").dataset == "cars 7"
     assert [arm.label for arm in dolls.profile("quick").arms] == ["fixed+infonce", "macl+infonce", "untrained"]
     assert (dolls.by_name, kites.by_name) == (("quick",), ())

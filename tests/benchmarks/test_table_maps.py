@@ -11,11 +11,10 @@ import pytest
 from suite_checks import bench as main
 
 from tempplug.arguments import parse_spec
-from tempplug_benchmarks.papers.maps import PAPERS, Answer, paper_map
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import read_result
-from tempplug_benchmarks.run.table_plan import plan_tables, runs_of
+from tempplug_benchmarks.run.table_plan import PAPERS, Answer, paper_map, plan_tables, runs_of
 
 TABLES = [(key, table) for key in PAPERS for table in paper_map(key).tables]
 # What the transcription calls tables that are no tables.
@@ -40,28 +39,20 @@ def named(cell: Mapping[str, Any]) -> tuple[str, str, str]:
 
 def answers(cell: Mapping[str, Any]) -> list[Answer]:
     key, number = place(cell)
-    found = paper_map(key).table(number).answers
+    dataset, metric, method = named(cell)
+    settings = (cell["settings"] or {}).items()
     return [
         each
-        for each in found
-        if cell["dataset"] == each.dataset
-        and cell["metric"] in each.metrics
-        and cell["method"] in each.arms
-        and each.settings.items() <= (cell["settings"] or {}).items()
+        for each in paper_map(key).table(number).answers
+        if dataset == each.dataset and metric in each.metrics and method in each.arms and each.settings.items() <= settings
     ]
 
 
 def gaps(cell: Mapping[str, Any]) -> list[str]:
     """The reasons why a cell is not measured; names that a gap leaves out are all."""
     key, number = place(cell)
-    return [
-        gap.why
-        for gap in paper_map(key).table(number).gaps
-        if all(
-            not names or name in names
-            for name, names in zip(named(cell), (gap.datasets, gap.metrics, gap.methods), strict=True)
-        )
-    ]
+    found = [(gap.why, (gap.datasets, gap.metrics, gap.methods)) for gap in paper_map(key).table(number).gaps]
+    return [why for why, lists in found if all(not of or name in of for name, of in zip(named(cell), lists, strict=True))]
 
 
 @pytest.fixture(scope="module")
@@ -124,16 +115,11 @@ def test_trainings_are_as_the_cells_say(measured: list[tuple[dict[str, Any], Ans
         }.get(name, {})
         ours |= {printed: options[option] for printed, option in of_strategy.items() if option in options}
         for setting in ours.keys() & (cell["settings"] or {}).keys() - EXCEPTIONS.get(place(cell), set()):
-            printed = cell["settings"][setting]
-            if isinstance(printed, str) and setting == "backbone":
-                printed = printed.removesuffix(" CIFAR")
-            elif isinstance(printed, str):
-                if not printed.isdigit():  # words
-                    continue
-                printed = float(printed)
-            if printed is not None:
-                assert printed == ours[setting], f"{place(cell)} {named(cell)}: {setting}"
-                compared += 1
+            printed, mine = str(cell["settings"][setting]).removesuffix(" CIFAR"), ours[setting]
+            if setting != "backbone" and not printed.replace(".", "", 1).lstrip("-").isdigit():  # words
+                continue
+            assert printed == mine or float(printed) == mine, f"{place(cell)} {named(cell)}: {setting}"
+            compared += 1
     assert compared > 2000
 
 
@@ -198,33 +184,6 @@ def test_all_tables_and_figures_are_listed(capsys: pytest.CaptureFixture[str]) -
     counted = {key: sum(each == key for each, _ in TABLES) for key in PAPERS}
     # as many as the texts have captions, AMCL's and MACL's appendices and three kinds of figures in the text included
     assert counted == {"dystress": 24, "temperature-free": 11, "temperature-schedules": 16, "macl": 18, "amcl": 18}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("--table temperature-fre/3", "no paper 'temperature-fre'. Did you mean 'temperature-free'"),
-        ("--table macl", "--table macl must be PAPER/NUMBER, such as temperature-free/3."),
-        ("--table macl/99", "paper 'macl' has no table '99'."),
-        ("--table macl/2", "--table macl/2 has no runs: method not built: object detection"),
-        ("--table dystress/figure-2", "--table dystress/figure-2 has no runs: see tempplug plot dystress"),
-        ("--paper simclr", "no paper 'simclr'."),
-        ("--paper macl --table macl/1", "--table and --paper must not go together"),
-        ("--table macl/4 --tasks mutag", "--tasks must not go together with tables of papers"),
-        ("--table macl/4 --tuned", "--tuned must not go together with tables of papers"),
-        ("--table macl/4 --budget 3", "--budget is an option of suites that measure speed, not of tables of papers"),
-        ("graph --table macl/4", "suite 'graph' must not go together with --table or --paper"),
-        ("--table macl/4 --seeds 1 1", "seeds=1, 1 must be different integers"),
-        ("--table macl/4 --profile small", "no task of these tables has its data for profile 'small'"),
-        ("", "name a suite, all, --table PAPER/NUMBER or --paper PAPER"),
-    ],
-)
-def test_wrong_words_are_named(
-    words: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
-    assert main(["run", *words.split(), "--output", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -35,9 +35,8 @@ from tempplug_benchmarks.data.sentences import (
 )
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.tasks.bias import SUITE as BIAS
-from tempplug_benchmarks.tasks.sentence import SUITE as SENTENCE
 from tempplug_benchmarks.tasks.sentence_transformers_speed import COLUMNS, measure, sentences
+from tempplug_benchmarks.tasks.text import BIAS, SENTENCE
 
 WORDS = [{word: concept for concept, words in enumerate(slot) for word in words} for slot in SLOTS]
 MABEL = BIAS.task("mabel").profiles

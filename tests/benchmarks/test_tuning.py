@@ -23,7 +23,9 @@ from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.tuning import best, configurations, controls, expanded, fixed_temperatures
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.tasks import long_tail, node, sentence
+from tempplug_benchmarks.tasks import node
+from tempplug_benchmarks.tasks.images import LONG_TAIL
+from tempplug_benchmarks.tasks.text import SENTENCE
 
 FIXED = ("fixed+infonce", "fixed:temperature=0.1+infonce", "fixed:temperature=0.02+infonce")
 GRID = ("macl+infonce", "macl:base_temperature=0.1+infonce", "macl:base_temperature=0.02+infonce")
@@ -55,8 +57,8 @@ def test_temperatures_move_as_the_fixed_ones_and_all_else_stays(toy: ModuleType)
     }.items():
         assert labels(node.SUITE, "citeseer", "small", label) == [label, *others]
     # a scale's bound does not move, nor does what the label gives
-    assert labels(sentence.SUITE, "supervised", "small", "learnable+infonce")[1] == "learnable:initial_temperature=0.02+infonce"
-    schedule = labels(long_tail.SUITE, "cifar10-lt", "small", "schedule:period=3+infonce")
+    assert labels(SENTENCE, "supervised", "small", "learnable+infonce")[1] == "learnable:initial_temperature=0.02+infonce"
+    schedule = labels(LONG_TAIL, "cifar10-lt", "small", "schedule:period=3+infonce")
     assert schedule[1] == "schedule:period=3,temperature_min=0.05,temperature_max=0.5+infonce"
     other = "macl:alpha=2,base_temperature=0.02+infonce"  # with the recipe's alpha it means the grid's last
     assert labels(tunable(toy, other), "toy-task", "quick", "macl+infonce") == [*GRID[:2], other]

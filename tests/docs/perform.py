@@ -1,4 +1,4 @@
-"""Runs the snippets of a page in order, in one folder and one namespace, and measures each.
+"""Runs the snippets of a page in order, in one folder and one namespace.
 
 Python is executed here, in a module of its own. So is a shell snippet of nothing but plain ``tempplug`` commands, by the
 function behind the command: that spares the imports of each. Every other shell snippet is given to bash as a whole, where
@@ -12,7 +12,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,22 +32,15 @@ class SnippetError(AssertionError):
     """A snippet that does not do what its page says."""
 
 
-def cpu_seconds() -> float:
-    """Seconds of CPU time of this process and of all that it has waited for."""
-    return sum(os.times()[:4])
-
-
-def perform(page: list[Snippet]) -> Iterator[tuple[Snippet, float, float]]:
-    """Runs what is to be run in the present folder, and yields each with its seconds: by the clock, and of CPU time.
+def perform(page: list[Snippet]) -> int:
+    """Runs what is to be run in the present folder, and returns how many snippets those were.
 
     Raises:
         SnippetError: a command ended with another status than 0. What Python raises is raised as it is.
     """
     with a_main_module() as module:
-        for snippet in page:
-            if snippet.not_run or not (snippet.title or snippet.language in RUN):
-                continue
-            clock, cpu = time.perf_counter(), cpu_seconds()
+        chosen = [each for each in page if not each.not_run and (each.title or each.language in RUN)]
+        for snippet in chosen:
             if snippet.title:
                 Path(snippet.title).parent.mkdir(parents=True, exist_ok=True)
                 Path(snippet.title).write_text(shortened(snippet.code), encoding="utf-8")
@@ -56,7 +48,7 @@ def perform(page: list[Snippet]) -> Iterator[tuple[Snippet, float, float]]:
                 run_python(snippet, module)
             else:
                 run_shell(snippet)
-            yield snippet, time.perf_counter() - clock, cpu_seconds() - cpu
+    return len(chosen)
 
 
 @contextmanager

@@ -50,14 +50,3 @@ def test_the_site_needs_no_network(site: Path) -> None:
     }
     assert loaded
     assert {address: name for address, name in loaded.items() if re.match(r"(?:https?:)?//", address)} == {}
-
-
-def test_links_of_the_site_lead_to_files_of_it(site: Path) -> None:
-    wrong = set()
-    for file in site.rglob("*.html"):
-        if file.name == "404.html" or "tree" in file.relative_to(site).parts:
-            continue
-        for link in re.findall(r"<a\b[^>]*\bhref=\"([^\"#]+)(?:#[^\"]*)?\"", file.read_text(encoding="utf-8")):
-            if not re.match(r"[a-z]+:", link) and not (file.parent / link).resolve().exists():
-                wrong.add((str(file.relative_to(site)), link))
-    assert wrong == set()

@@ -82,13 +82,8 @@ def test_what_is_imported_is_declared(info: Info) -> None:
     if info.name in ("bench", "plot"):
         found -= {"torch_geometric", "sklearn", "rdkit", "kornia", "PIL"}  # of suites, which say so themselves
     if info.name == "advise":
-        found -= {
-            "transformers",
-            "accelerate",
-            "tqdm",
-            "scipy",
-            "datasets",
-        }  # of texts, for which the command names its adapter
+        # of texts, for which the command names its adapter
+        found -= {"transformers", "accelerate", "tqdm", "scipy", "datasets"}
     assert found <= set(info.requires), f"{info.name} imports {sorted(found - set(info.requires))} too"
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 import tempplug
-from tempplug_benchmarks.papers.maps import PAPERS
 
 pytestmark = pytest.mark.slow
 
@@ -72,26 +71,10 @@ def test_the_wheel_holds_the_three_packages_and_nothing_else(wheel: Path, produc
 def test_the_wheel_holds_no_data_and_no_results(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         sizes = {each.filename: each.file_size for each in archive.infolist() if not each.filename.startswith(METADATA)}
-    templates = {".css", ".js", ".html", ".md", ".mplstyle", ".txt"}
-    assert {Path(name).suffix for name in sizes} <= {".py", ".json", ".toml", ".typed", *templates}
-    texts = {name for name in sizes if name.startswith("tempplug_adapters/") and not name.endswith(".py")}
-    assert texts == {
-        "tempplug_adapters/advise/page.html",
-        "tempplug_adapters/graph/planetoid_checksums.json",
-        "tempplug_adapters/plugin.toml",
-        "tempplug_adapters/py.typed",
-        "tempplug_adapters/training/card.md",
-        "tempplug_adapters/vision/recipes.toml",
-    }
-    transcribed = {name for name in sizes if name.startswith("tempplug_benchmarks/papers/") and name.endswith(".json")}
-    of_benchmarks = {name for name in sizes if name.startswith("tempplug_benchmarks/")}
-    assert {name for name in of_benchmarks if name.endswith(".json")} == transcribed
-    settings = {name for name in of_benchmarks if name.endswith(".toml")}
-    maps = {f"tempplug_benchmarks/papers/maps/{key}.toml" for key in PAPERS}
-    names = ("anomaly", "bias", "graph", "long_tail", "molecule", "node", "recommendation", "sentence", "vision")
-    suites = {f"tempplug_benchmarks/tasks/{name}.toml" for name in names}
-    others = {f"tempplug_benchmarks/{name}.toml" for name in ("data/sentences", "plugin", "report/reading", "speed/cases")}
-    assert settings == {*maps, *suites, *others}
+    texts = {".toml", ".typed", ".css", ".js", ".html", ".md", ".mplstyle", ".txt"}
+    assert {Path(name).suffix for name in sizes} <= {".py", ".json", *texts}
+    folders = {str(Path(name).parent) for name in sizes if name.endswith(".json")}
+    assert folders == {"tempplug_adapters/graph", "tempplug_benchmarks/papers"}
     assert max(sizes.values()) < 200_000
 
 

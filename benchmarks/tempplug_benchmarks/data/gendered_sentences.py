@@ -18,7 +18,7 @@ from tempplug_benchmarks.data import sentences
 from tempplug_benchmarks.data.sentences import EVALUATION_TEMPLATES, SLOTS, TRAINING_TEMPLATES, WORDS
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different sentences are kept apart."""
+"""Any change of the generated data must increment it; it is part of every result's identity."""
 
 PEOPLE = tuple(zip(*(WORDS["people"][sex].split() for sex in ("male", "female")), strict=True))
 """The words for men and for women."""
@@ -28,11 +28,7 @@ STEREOTYPED = 2 / 3
 
 
 def entailment_pairs(count: int, seed: int) -> list[tuple[str, str]]:
-    """Returns (premise, hypothesis) pairs.
-
-    Args:
-        count: number of pairs, at least 1.
-        seed: at least 0.
+    """Returns ``count`` (at least 1) pairs of premise and hypothesis.
 
     >>> entailment_pairs(1, seed=0)
     [('a hat was sold by the duke near a river .', 'the duke sold the hat .')]

@@ -24,7 +24,7 @@ Split = Literal["train", "dev", "test"]
 Concepts = tuple[int, int, int, int]
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different sentences are kept apart."""
+"""Any change of the generated data must increment it; it is part of every result's identity."""
 
 WORDS = tomllib.loads(files(__package__).joinpath("sentences.toml").read_text(encoding="utf-8"))
 """Of ``sentences.toml``."""

@@ -16,13 +16,7 @@ from tempplug.errors import DataError, UnknownNameError, nearest
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper.
-
-    Attributes:
-        key: short name used in cells, e.g. ``macl``.
-        name: short name printed in reports, e.g. ``MACL``.
-        citation: authors, year and title.
-    """
+    """A paper: its key in cells (``macl``), its name in reports (``MACL``), and authors, year and title."""
 
     key: str
     name: str
@@ -34,7 +28,6 @@ class Cell:
     """One figure of one table.
 
     Attributes:
-        paper: key of the paper.
         table: number of the table as printed, e.g. ``B.4``.
         dataset: heading of the group of columns.
         metric: column heading.

@@ -75,11 +75,7 @@ class Ranking:
 
 
 def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
-    """Returns one column for each task that compares strategies.
-
-    Args:
-        comparisons: of any suites, profiles and tasks.
-    """
+    """Returns one column for each task that compares strategies; comparisons may be of any suites, profiles and tasks."""
     found = [(comparison, _strategies(comparison)) for comparison in comparisons]
     return [
         TaskColumn(each, rows, _references(each), {} if each.signal is False else _ranks(each, rows))
@@ -93,9 +89,6 @@ def ranking(found: Sequence[TaskColumn]) -> Ranking | None:
 
     Considers the strategies common to each pair of tasks and all data sets that have them, and uses the largest such table.
     Each data set is one row, because the Friedman test requires independent rows.
-
-    Args:
-        found: see `columns`.
     """
     from scipy.stats import friedmanchisquare, studentized_range
 
@@ -216,11 +209,7 @@ class CrossTable:
 
 
 def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
-    """Returns the table, or None if fewer than two tasks compare strategies.
-
-    Args:
-        comparisons: of any suites, profiles and tasks.
-    """
+    """Returns the table, or None if fewer than two tasks compare strategies."""
     found = tuple(columns(comparisons))
     if len(found) < 2:
         return None

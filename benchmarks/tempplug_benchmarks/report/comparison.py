@@ -18,8 +18,7 @@ from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
-from tempplug_benchmarks.run.environment import describe_environment
-from tempplug_benchmarks.run.store import Entry, Failure, Result
+from tempplug_benchmarks.run.store import Entry, Failure, Result, describe_environment
 from tempplug_benchmarks.run.tuning import best_baseline, best_configurations
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
@@ -27,14 +26,7 @@ from tempplug_benchmarks.task import Task
 
 @dataclass(frozen=True)
 class ReportedLine:
-    """The figures that a paper reports for an arm.
-
-    Attributes:
-        paper: the paper.
-        table: number of the table.
-        method: heading of the row.
-        cells: figures by metric.
-    """
+    """The figures that a paper reports for an arm: number of the table, heading of the row, cells by metric."""
 
     paper: Paper
     table: str
@@ -67,12 +59,9 @@ class ArmRow:
     """One arm of a comparison.
 
     Attributes:
-        label: label of the arm.
         resolved: the resolved specs; empty if no run has finished.
         summaries: by metric; empty if no run has finished.
         differences: to the baseline, by metric; empty for the baseline itself and without common seeds.
-        reported: figures of papers.
-        failures: failed seeds with their messages.
         temperatures: ``first``, ``last``, ``min`` and ``max`` over the seeds; empty if not recorded.
         significance: of the primary metric's difference; None if it belongs to no family of comparisons.
         trainings: statistics of the training runs; None if no run has finished.
@@ -106,9 +95,6 @@ class Comparison:
     """All arms of one task in one profile.
 
     Attributes:
-        suite: name of the suite.
-        profile_name: name of the profile.
-        task: the task.
         profile: the current profile, without metrics that no result has.
         recipe: settings of the stored results; a newer profile may have others.
         dataset: data of the stored results.
@@ -185,9 +171,6 @@ def consistent(loaded: Loaded) -> Loaded:
     """Keeps only the results of the majority experiment of each task and arm, and reports the others in messages.
 
     Without a majority, all results are left out.
-
-    Args:
-        loaded: see `load_results`.
     """
     kept, problems = list(loaded.results), list(loaded.problems)
     for of, named in ((("suite", "profile", "task"), ("dataset", "recipe")), (("suite", "profile", "task", "arm"), None)):

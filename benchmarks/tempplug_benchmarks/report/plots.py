@@ -150,10 +150,10 @@ def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> 
     Arms with a constant temperature are thin grey lines, except for the baseline.
 
     Args:
-        comparison: the comparison.
+        comparison: of one task.
         name: id of the plot on its page.
         quantity: key of `Trainings.course`.
-        told: description of the quantity with its unit.
+        told: the quantity with its unit, in words.
     """
     figure, axes = panel()
     words, moving = [], 0
@@ -284,12 +284,7 @@ def _scatter(name: str, title: str, told: str, found: Mapping[str, tuple[float, 
 
 @rc_context(PAGE_STYLE)
 def overview(found: CrossTable, name: str) -> str:
-    """Returns a grid with a square for each strategy and task, coloured by the verdict.
-
-    Args:
-        found: the table.
-        name: id of the plot on its page.
-    """
+    """Returns a grid with a square for each strategy and task, coloured by the verdict; ``name`` is its id on the page."""
     left, head = 106, 118
     figure, axes = panel(head, 20 * len(found.cells), 48, left)
     tasks = [shortened(f"{each.comparison.suite} {each.comparison.task.name}", head) for each in found.columns]

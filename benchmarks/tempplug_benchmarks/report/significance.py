@@ -110,11 +110,7 @@ def _all_equal(difference: Difference) -> bool:
 
 
 def judge(family: Mapping[K, Comparable]) -> dict[K, Significance]:
-    """Returns the significance of each difference of one family of comparisons, by name.
-
-    Args:
-        family: all comparisons that answer one question, by name.
-    """
+    """Returns the significance of each difference of a family: all comparisons that answer one question, by name."""
     p_values = {name: p for name, each in family.items() if (p := p_value(each.difference)) is not None}
     adjusted = dict(zip(p_values, holm([min(1.0, family[name].looks * p) for name, p in p_values.items()]), strict=True))
     return {

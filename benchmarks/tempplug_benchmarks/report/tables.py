@@ -43,7 +43,6 @@ class Row:
 
     Attributes:
         cells: one for each column.
-        kind: the kind of the row.
         tone: whether the figure in the table's tone column is better or worse.
     """
 
@@ -60,8 +59,6 @@ class Table:
     """Columns and rows; the first column contains text, the others figures.
 
     Attributes:
-        header: names of the columns.
-        rows: the rows.
         tone_column: index of the column that the rows' tones refer to.
     """
 
@@ -316,9 +313,6 @@ def commands(comparison: Comparison) -> list[str]:
 
     Arms with the same seeds share a command, and each command includes the declared baseline. Tuned arms and arms with a
     control have separate commands.
-
-    Args:
-        comparison: comparison of the task.
     """
     arms: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
     for row in comparison.rows:

@@ -25,16 +25,7 @@ ALL_ARMS = "all"
 
 @dataclass(frozen=True)
 class Run:
-    """One arm of one task with one seed.
-
-    Attributes:
-        suite: name of the suite.
-        profile: name of the profile.
-        task: the task.
-        arm: the arm.
-        specs: the resolved strategy, objective and terms on negatives of the arm.
-        seed: at least 0.
-    """
+    """One arm of one task with one seed; ``suite`` and ``profile`` are names, ``specs`` the resolved specs of the arm."""
 
     suite: str
     profile: str
@@ -118,26 +109,25 @@ def choose_arms(
         TempplugError: a spec is invalid.
     """
     recipe = task.profile(profile).recipe
-    own = {arm.label: (arm, resolve(arm, recipe)) for arm in task.profile(profile).arms}
+    own = {arm.label: arm for arm in task.profile(profile).arms}
     chosen = {task.baseline: own[task.baseline]} if baseline and wanted and ALL_ARMS not in wanted else {}
     for text in wanted or (ALL_ARMS,):
         if text == ALL_ARMS:
-            found = list(own.values())
+            chosen.update(own)
         elif text in own:
-            found = [own[text]]
+            chosen[text] = own[text]
         else:
             arm = parse_arm(text, recipe)
             specs = resolve(arm, recipe)
-            same = (each for each in own.values() if each[1] == specs and each[0].changes == arm.changes)
-            found = [next(same, (arm, specs))]
-        for arm, specs in found:
-            chosen.setdefault(arm.label, (arm, specs))
+            alike = (each for each in own.values() if each.changes == arm.changes and resolve(each, recipe) == specs)
+            arm = next(alike, arm)
+            chosen.setdefault(arm.label, arm)
     folders: dict[str, str] = {}
     for label in chosen:
         other = folders.setdefault(slug(label), label)
         if other != label:
             raise ConfigError(f"arms '{other}' and '{label}' would share the folder '{slug(label)}': run them one at a time.")
-    return chosen
+    return {label: (arm, resolve(arm, recipe)) for label, arm in chosen.items()}
 
 
 def check_seeds(seeds: Sequence[int]) -> None:
@@ -158,7 +148,7 @@ def plan(
 
     Args:
         suite: the suite.
-        profile: name of the profile.
+        profile: its name.
         seeds: at least one, see `Recipe.seed`.
         tasks: names of tasks; None for all tasks that have the profile and run by default.
         strategies: see `choose_arms`.
@@ -168,7 +158,7 @@ def plan(
         TempplugError: a task or a spec is unknown.
     """
     check_seeds(seeds)
-    chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.unasked(profile)
+    chosen = [suite.task(name) for name in dict.fromkeys(tasks)] if tasks else suite.default_tasks(profile)
     if not chosen:
         raise ConfigError(f"no task of suite '{suite.name}' has a profile '{profile}'.")
     runs: list[Run] = []

@@ -26,8 +26,7 @@ from typing import Any, Self
 
 from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug_adapters.storage.files import one_line
-from tempplug_benchmarks.run.child import INTERVAL, Child, Lost, Message, Outcome
-from tempplug_benchmarks.run.executor import Executor, Job
+from tempplug_benchmarks.run.executor import INTERVAL, Child, Executor, Job, Lost, Message, Outcome
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Failure, failure_of
 from tempplug_benchmarks.task import Resources, in_words

@@ -7,10 +7,15 @@ other settings are detected and never reused silently.
 from __future__ import annotations
 
 import json
+import platform
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,9 +24,67 @@ from tempplug.options import format_value
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.arm import Specs
-from tempplug_benchmarks.run.environment import hardware, versions
 from tempplug_benchmarks.run.fields import check_fields, read_object
 from tempplug_benchmarks.run.plan import Run, slug
+
+PACKAGES = ("tempplug", "torch", "transformers", "sentence-transformers")
+PRODUCT = ("tempplug", "adapters", "benchmarks/tempplug_benchmarks")
+"""Folders of a checkout that affect results."""
+
+
+def versions(also: Sequence[str] = ()) -> dict[str, str]:
+    """Returns the versions of Python, of `PACKAGES` and of the distributions ``also``, and the ``commit`` in a Git checkout."""
+    found = {"python": platform.python_version()}
+    for package in (*PACKAGES, *also):
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    commit = _commit()
+    return found | ({"commit": commit} if commit else {})
+
+
+def hardware() -> dict[str, str | int]:
+    """Returns the result of `tempplug.processor.describe_machine`; the call imports torch."""
+    from tempplug.processor import describe_machine
+
+    return describe_machine()
+
+
+def describe_environment(hardware: Mapping[str, str | int], versions: Mapping[str, str]) -> str:
+    """Returns the machine and the versions (see `hardware` and `versions`) as one line.
+
+    >>> describe_environment({"cpu": "Abacus", "cores": 2, "threads": 1}, {"python": "3.11.0"})
+    'Abacus, 2 cores, 1 threads; python 3.11.0'
+    """
+    return f"{describe_machine(hardware)}; " + ", ".join(f"{name} {number}" for name, number in versions.items())
+
+
+def describe_machine(hardware: Mapping[str, str | int]) -> str:
+    """Returns the machine (see `hardware`) as text."""
+    machine = str(hardware["cpu"])
+    if "vendor" in hardware:
+        machine += f" ({hardware['vendor']} family {hardware.get('family')} model {hardware.get('model')})"
+    machine += f", {hardware['instructions']}" if "instructions" in hardware else ""
+    machine += f", products by {hardware['products']}" if "products" in hardware else ""
+    machine += f", {hardware['cores']} cores, {hardware['threads']} threads"
+    if "gpu" in hardware:
+        machine += f", {hardware['gpu']}"
+    return machine
+
+
+@cache
+def _commit() -> str:
+    """Returns the commit of this checkout, with ``+changes`` appended if code was modified; "" outside a checkout."""
+    root = Path(__file__).parents[3]
+    if not (root / ".git").exists():
+        return ""
+    given: Any = {"capture_output": True, "text": True, "check": True, "timeout": 60}
+    commands = (("rev-parse", "--short=12", "HEAD"), ("status", "--porcelain", "--", *PRODUCT))
+    try:
+        commit, changes = (subprocess.run(["git", "-C", root, *each], **given).stdout.strip() for each in commands)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f"{commit}+changes" if changes else commit
+
 
 FORMAT = 2
 FAILED = ".failed.json"
@@ -35,15 +98,7 @@ _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The run that a file belongs to.
-
-    Attributes:
-        suite: name of the suite.
-        profile: name of the profile.
-        task: name of the task.
-        arm: label of the arm.
-        seed: the seed.
-    """
+    """The run that a file belongs to: names of suite, profile and task, label of the arm, and the seed."""
 
     suite: str
     profile: str
@@ -122,14 +177,7 @@ Record = TypeVar("Record", Result, Failure)
 
 
 def result_of(run: Run, metrics: Mapping[str, float], seconds: float, **noted: Mapping[str, Any]) -> Result:
-    """Returns the result of a run that this process has executed.
-
-    Args:
-        run: the run.
-        metrics: measured values.
-        seconds: wall time.
-        **noted: further fields of `Result`.
-    """
+    """Returns the result of a run that this process has executed; ``noted`` are further fields of `Result`."""
     more: dict[str, Any] = {name: dict(values) for name, values in noted.items()}
     return Result(
         **_place(run),
@@ -227,7 +275,7 @@ def _check_parts(result: Result, path: Path) -> None:
 def difference_from(run: Run, result: Result) -> str:
     """Describes how the experiment of a stored result differs from that of a run; empty if they are equal.
 
-    A setting that came later and is none stands for what was done before it came.
+    A setting that was added later and has the value none counts as absent.
     """
     now, then = run.identity(), result.identity()
     changes = [

@@ -1,4 +1,4 @@
-"""The speed suite: tasks and cases of ``cases.toml``, their targets, and the function that measures one case.
+"""The speed suite: tasks, cases and targets of ``cases.toml``, and the function that measures one case.
 
 Profile ``quick`` takes seconds, ``small`` is sized for two CPU cores, and ``paper`` has all sizes, some of them for a GPU.
 """
@@ -7,17 +7,72 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.speed.recipe import OURS, SMALL_ROWS, SpeedRecipe
-from tempplug_benchmarks.speed.targets import SpeedSuite, Target
+from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """One performance target. It applies to an idle machine, not to measurements with busy processes.
+
+    Attributes:
+        case: name of the case.
+        against: implementation that ``of`` is compared with; ``of`` itself if the target limits its own number.
+        at_least: minimum ratio of ``against`` to ``of``; None if the target limits the number itself.
+        at_most: maximum of the number itself; None for a comparison.
+        share: minimum share of the matrix product rate, in [0, 1]; None without such a target.
+        device: the device that the target applies to.
+        of: implementation that must reach the target.
+        cold: whether the target applies to the time after a network's step.
+    """
+
+    case: str
+    against: str
+    at_least: float | None = None
+    at_most: float | None = None
+    share: float | None = None
+    device: str = "cpu"
+    of: str = "tempplug"
+    cold: bool = False
+
+    def reached(self, numbers: Mapping[str, float | None]) -> bool | None:
+        """Returns whether measured ``numbers`` (``ratio``, ``own``, ``share``) reach the target; None if one is missing."""
+        name = "ratio" if self.at_least is not None else "share" if self.share is not None else "own"
+        if (number := numbers.get(name)) is None:
+            return None
+        least = self.at_least if self.at_least is not None else self.share
+        return number <= self.at_most if self.at_most is not None else least is not None and number >= least
+
+    def words(self) -> str:
+        """Returns the target as shown in tables, e.g. ``≥ 6×``."""
+        before = f"{self.of} " * (self.of not in ("tempplug", self.against)) + "cold " * self.cold
+        if self.share is not None:
+            return f"{before}≥ {self.share:.0%} of matmul rate"
+        return before + (f"≥ {self.at_least:.3g}×" if self.at_least is not None else f"≤ {self.at_most:g}")
+
+
+@dataclass(frozen=True)
+class SpeedSuite(Suite):
+    """A suite whose arms are cases, each one loss at one size.
+
+    Attributes:
+        targets: performance targets.
+    """
+
+    kind: ClassVar[str] = "suites that measure speed"
+
+    targets: tuple[Target, ...] = ()
+
 
 BUDGETS = {"quick": 0.2, "small": 3.0, "paper": 30.0}
 """Seconds for the rounds of one case."""

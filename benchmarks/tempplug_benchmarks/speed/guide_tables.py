@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.run.environment import describe_machine
-from tempplug_benchmarks.run.store import Result
+from tempplug_benchmarks.run.store import Result, describe_machine
 from tempplug_benchmarks.speed.cases import CONTENT
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe, told_time
 

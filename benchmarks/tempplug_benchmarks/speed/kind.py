@@ -15,11 +15,9 @@ from tempplug_benchmarks.arm import Arm, Specs
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.executor import InProcesses
 from tempplug_benchmarks.run.plan import Run
-from tempplug_benchmarks.run.progress import Progress
-from tempplug_benchmarks.run.runner import execute
-from tempplug_benchmarks.speed.cases import BUDGETS
+from tempplug_benchmarks.run.runner import Progress, execute
+from tempplug_benchmarks.speed.cases import BUDGETS, SpeedSuite
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
-from tempplug_benchmarks.speed.targets import SpeedSuite
 
 TITLE = SpeedSuite.kind
 
@@ -33,12 +31,7 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
         add("--device", **device_flag("cpu", "; a GPU is timed in bfloat16, by CUDA events")),
         add("--threads", type=int, metavar="N", help=threads),
         add("--busy", action="store_true", help="measure wall time beside two processes that use the processor all the time"),
-        add(
-            "--budget",
-            type=float,
-            metavar="SECONDS",
-            help=f"time for the rounds of a case, at least three (default: {budgets})",
-        ),
+        add("--budget", type=float, metavar="SECONDS", help=f"time for a case's rounds, at least three (default: {budgets})"),
     ]
 
 

@@ -94,9 +94,6 @@ class Loss:
 
     Attributes:
         strategy: spec of the strategy, with ``{temperature}`` for the case's temperature; or a function that creates it.
-        objective: spec of the objective.
-        layout: name of the layout.
-        symmetric: see `ContrastiveLoss`.
         formula: the loss in eager PyTorch, a function of views and temperature.
         inputs: further inputs of a call by name, created from the first view; the same for every call with a shape.
         module: tempplug's loss if there are such inputs.
@@ -158,13 +155,7 @@ Inputs = Callable[[Tensor], dict[str, Tensor]]
 
 
 class WithInputs(ContrastiveLoss):
-    """A loss that takes further inputs besides the views.
-
-    Args:
-        inputs: see `Loss`.
-        arguments: of `ContrastiveLoss`.
-        options: of `ContrastiveLoss`.
-    """
+    """A loss that takes further ``inputs`` (see `Loss`) besides the views; other arguments as in `ContrastiveLoss`."""
 
     def __init__(self, inputs: Inputs, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -194,11 +185,12 @@ def _at(
     return formula(view_a, view_b, temperature, **({} if inputs is None else inputs(view_a)))
 
 
-def _for_each_shape(make: Callable[[int, int], dict[str, Tensor]]) -> Inputs:
-    """Returns inputs created once for each shape, precision and device, with a separate random generator."""
+def _for_each_shape(make: Callable[[int, int], dict[str, Tensor]], learned: bool = False) -> Inputs:
+    """Returns inputs created once for each shape, precision and device, with a separate random generator; or parameters."""
     made = lru_cache(maxsize=4)(
         lambda rows, width, dtype, device: {
-            name: value.to(device, dtype if value.is_floating_point() else None) for name, value in make(rows, width).items()
+            name: value.to(device, dtype if value.is_floating_point() else None).requires_grad_(learned)
+            for name, value in make(rows, width).items()
         }
     )
     return lambda view: made(*view.shape, view.dtype, view.device)
@@ -218,15 +210,9 @@ def _masks(classes: Callable[[int], Tensor]) -> Inputs:
     return _for_each_shape(make)
 
 
-@lru_cache(maxsize=4)
-def _made_projection(width: int, dtype: torch.dtype, device: torch.device) -> dict[str, Tensor]:
-    made = {"weight": _rows(width, width) / width**0.5, "bias": torch.zeros(width)}
-    return {name: value.to(device, dtype).requires_grad_() for name, value in made.items()}
-
-
-def _projection(view: Tensor) -> dict[str, Tensor]:
-    """Returns the trainable weight [D, D] and bias [D] of a projection of a view [N, D]."""
-    return _made_projection(view.shape[1], view.dtype, view.device)
+def _projection(rows: int, width: int) -> dict[str, Tensor]:
+    """Returns the weight [D, D] and the bias [D] of a projection, the same for every N."""
+    return {"weight": _rows(width, width) / width**0.5, "bias": torch.zeros(width)}
 
 
 def _formula(formula: Callable[[Tensor, Tensor, float], Tensor]) -> Implementation:
@@ -295,7 +281,7 @@ LOSSES: dict[str, Loss] = {
         strategy="amcl:dimension=1,floor={temperature}",
         objective="dcl",
         formula=formulas.amcl,
-        inputs=_projection,
+        inputs=_for_each_shape(_projection, learned=True),
         module=WithProjection,
         products=lambda rows: 2 * _square(rows),
     ),

@@ -44,9 +44,6 @@ def points(section: Section) -> dict[str, list[Point]]:
     """Returns the points of each line, by label, in order of batch size.
 
     Losses, widths and temperatures that are constant within the task are left out of the label.
-
-    Args:
-        section: results of one task.
     """
     several_dimensions = len({result.case.dimension for result in section.results}) > 1
     found: dict[str, list[Point]] = {}

@@ -44,13 +44,9 @@ class SpeedRecipe(Recipe):
     device: Annotated[str, Choice(("cpu", "cuda"), help="that measures")] = "cpu"
     threads: Annotated[int, Number(at_least=1, integer=True, help="of torch")] = 1
     busy: Annotated[bool, Flag(help="whether two processes that never rest run beside")] = False
-    precision: Annotated[str, Choice(("float32", "bfloat16"), help="of the embeddings; bfloat16 runs under autocast")] = (
-        "float32"
-    )
+    precision: Annotated[str, Choice(("float32", "bfloat16"), help="of embeddings; bfloat16 under autocast")] = "float32"
     budget: Annotated[float, Number(above=0, help="seconds for the rounds of one case, at least three")] = 10.0
-    cold: Annotated[
-        int, Number(at_least=0, integer=True, help="cases of up to this many pairs are also timed after a network's step")
-    ] = 2048
+    cold: Annotated[int, Number(at_least=0, integer=True, help="most pairs also timed after a network's step")] = 2048
 
     @classmethod
     def kinds(cls) -> dict[str, Kind]:
@@ -80,9 +76,6 @@ class SpeedRecipe(Recipe):
 
     def variables(self) -> dict[str, str]:
         """Returns environment variables that the measuring process needs in addition to the user's."""
-        limits = {
-            "OMP_NUM_THREADS": str(self.threads),
-            "MKL_NUM_THREADS": str(self.threads),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        return limits | dict(each.split("=", 1) for each in self.environment)
+        limits = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(self.threads))
+        own = dict(each.split("=", 1) for each in self.environment)
+        return {**limits, "TORCHINDUCTOR_COMPILE_THREADS": "1", **own}

@@ -13,14 +13,12 @@ from rich.markup import escape
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_benchmarks.report.comparison import check_known
-from tempplug_benchmarks.report.pages import Report
+from tempplug_benchmarks.report.pages import Report, print_lines, print_tables
 from tempplug_benchmarks.report.tables import EXPLAINED, NOTHING, Row, Table, Tone
-from tempplug_benchmarks.report.terminal import print_lines, print_tables
-from tempplug_benchmarks.run.environment import describe_environment
 from tempplug_benchmarks.run.fields import plain
-from tempplug_benchmarks.run.store import Entry, Failure, Result
+from tempplug_benchmarks.run.store import Entry, Failure, Result, describe_environment
+from tempplug_benchmarks.speed.cases import SpeedSuite, Target
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe
-from tempplug_benchmarks.speed.targets import SpeedSuite, Target
 from tempplug_benchmarks.task import Task
 
 READING = EXPLAINED["speed"]
@@ -45,8 +43,6 @@ class Measured:
     """One measured or failed case.
 
     Attributes:
-        name: of the case.
-        case: its settings.
         implementations: see `Result`; empty if the case failed.
         error: the reason for the failure; empty without one.
         made_on: machine and versions; empty if the case failed.
@@ -94,9 +90,6 @@ class Section:
     """The results of one task under one setting.
 
     Attributes:
-        suite: name of the suite.
-        profile: name of the profile.
-        task: the task.
         results: in the order of the task's cases.
         targets: targets of the suite.
     """
@@ -123,9 +116,7 @@ class Section:
         return f"{self.suite} / {self.task.name.partition('@')[0]} / {self.profile} / {self.setting.slug}"
 
     def label(self, result: Measured) -> str:
-        """Returns a short label of a case: its size, and whichever of loss, temperature and environment vary within the
-        task.
-        """
+        """Returns a case's size, and those of loss, temperature and environment that vary within the task."""
         case, cases = result.case, [each.case for each in self.results]
         words = [case.loss_name] if len({each.loss_name for each in cases}) > 1 else []
         words.append(f"{case.rows}×{case.dimension}")
@@ -148,12 +139,7 @@ class Section:
 
 
 def sections(entries: Iterable[Entry], suites: Mapping[str, SpeedSuite]) -> tuple[Section, ...]:
-    """Returns one section for every profile, setting and task that has results.
-
-    Args:
-        entries: entries accepted by `read_case`.
-        suites: by name.
-    """
+    """Returns one section for every profile, setting and task that has results; `read_case` must accept the entries."""
     found: dict[tuple[str, str, str, int], dict[str, Measured]] = {}
     for entry in entries:
         suite = suites[entry.suite]

@@ -1,1 +1,1 @@
-"""The suites of this distribution, one module each; importing them loads no framework."""
+"""The suites of this distribution, in one module for each kind of data; importing them loads no framework."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different data are kept apart."""
+"""Any change of the generated data must increment it; it is part of every result's identity."""
 KINDS, COUNT = 3, 80
 """Kinds of nodes with features, and graphs."""
 _SMALLEST, _LARGEST = 8, 20
@@ -29,13 +29,7 @@ def generated_graphs(recipe: GraphCLRecipe, source: Source, *, features: bool) -
 
 
 def generate(count: int, with_features: bool, seed: int) -> GraphSet:
-    """Returns graphs, half of each class.
-
-    Args:
-        count: number of graphs, at least 2.
-        with_features: whether nodes have a one-hot kind, which is independent of the class.
-        seed: random seed.
-    """
+    """Returns ``count`` graphs, half of each class, whose nodes may have a one-hot kind that is independent of the class."""
     import torch
 
     from tempplug_adapters.graph.graph_data import GraphSet

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different graphs are kept apart."""
+"""Any change of the generated data must increment it; it is part of every result's identity."""
 
 NODES, CLASSES, WORDS = 600, 4, 200
 _EDGES = 1500
@@ -36,11 +36,7 @@ def generated_nodes(recipe: GraceRecipe, source: Source) -> tuple[GraceRecipe, N
 
 
 def citation_graph(seed: int) -> Data:
-    """Returns an undirected graph with 0/1 features [600, 200] and classes [600]; a few nodes are isolated.
-
-    Args:
-        seed: random seed.
-    """
+    """Returns an undirected graph with 0/1 features [600, 200] and classes [600]; a few nodes are isolated."""
     import torch
     from torch_geometric.data import Data
     from torch_geometric.utils import remove_self_loops, to_undirected

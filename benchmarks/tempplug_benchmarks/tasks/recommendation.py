@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
-"""Grows with every change of what is generated, so that results of different data are kept apart."""
+"""Any change of the generated data must increment it; it is part of every result's identity."""
 _USERS, _ITEMS = 400, 60
 
 

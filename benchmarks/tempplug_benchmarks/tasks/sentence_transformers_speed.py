@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tempplug_adapters.huggingface.loading import load_sentence_transformer
 from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
-from tempplug_benchmarks.run.environment import hardware, versions
+from tempplug_benchmarks.run.store import hardware, versions
 from tempplug_benchmarks.speed.clock import in_turn
 
 COLUMNS = 3  # anchors, positives, hard negatives

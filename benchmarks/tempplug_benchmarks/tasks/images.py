@@ -1,4 +1,7 @@
-"""Reading the data of suites from the data folder. A missing data set is never replaced by another one."""
+"""The suites ``vision``, ``long-tail`` and ``anomaly``, each declared in its TOML file, and how they read images.
+
+A missing data set is never replaced by another one. Importing this module loads no framework.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import DataError
+from tempplug_adapters.msc.recipe import METHOD
 from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.vision.recipes import METHODS, MOCO, SIMCLR, VisionRecipe
+from tempplug_benchmarks.suite_file import make_suite, read_file
 
 if TYPE_CHECKING:
+    from tempplug_adapters.msc.method import Anomalies
+    from tempplug_adapters.msc.recipe import MSCRecipe
     from tempplug_adapters.training.method import Source
 
 # Names of the lossy copies, by data set.
@@ -71,9 +79,22 @@ def _refuse_copies(dataset: str, folder: Path) -> None:
             )
 
 
-def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, Any]:
-    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub."""
-    folder = source.data_dir or Path()
-    if (folder / recipe.model_name_or_path).is_dir():
-        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
-    return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
+def digit_anomalies(recipe: MSCRecipe, source: Source) -> tuple[MSCRecipe, Anomalies]:
+    """Returns the recipe, and scikit-learn's digits with one normal class and the small network."""
+    import torch
+
+    from tempplug_adapters.images.backbones import create_backbone
+    from tempplug_adapters.images.image_data import load_images
+    from tempplug_adapters.msc.method import Anomalies
+    from tempplug_adapters.msc.one_class import one_class
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = create_backbone("resnet18", stem="cifar", width=8)
+    train, test = load_images(source.dataset, "train", None), load_images(source.dataset, "test", None)
+    return recipe, Anomalies(one_class(train, test, recipe.normal_class or ""), backbone)
+
+
+VISION = make_suite(read_file("vision"), *METHODS.values(), read_images, settings=VisionRecipe)
+LONG_TAIL = make_suite(read_file("long_tail"), SIMCLR, MOCO, read_images, settings=VisionRecipe)
+ANOMALY = make_suite(read_file("anomaly"), METHOD, digit_anomalies, read_images)

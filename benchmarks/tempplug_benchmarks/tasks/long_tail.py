@@ -1,9 +1,0 @@
-"""The suite ``long-tail``, declared in ``long_tail.toml``. Importing this module loads no framework."""
-
-from __future__ import annotations
-
-from tempplug_adapters.vision.recipes import MOCO, SIMCLR, VisionRecipe
-from tempplug_benchmarks.suite_file import make_suite, read_file
-from tempplug_benchmarks.tasks.reading import read_images
-
-SUITE = make_suite(read_file("long_tail"), SIMCLR, MOCO, read_images, settings=VisionRecipe)

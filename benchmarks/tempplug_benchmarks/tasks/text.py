@@ -1,0 +1,70 @@
+"""The suites ``sentence`` and ``bias``, each declared in its TOML file, and how they generate or read texts.
+
+A missing data set is never replaced by another one. Importing this module loads no framework.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tempplug_adapters.mabel.recipe import METHOD as MABEL, MabelRecipe
+from tempplug_adapters.simcse.recipe import METHOD as SIMCSE, SimCSERecipe
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_benchmarks.data import gendered_sentences, sentences
+from tempplug_benchmarks.suite_file import make_suite, read_file
+
+if TYPE_CHECKING:
+    from tempplug_adapters.mabel.method import Quadruples
+    from tempplug_adapters.simcse.data import Sentences
+    from tempplug_adapters.training.method import Source
+
+
+def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, Any]:
+    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub."""
+    folder = source.data_dir or Path()
+    if (folder / recipe.model_name_or_path).is_dir():
+        recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
+
+
+def generated_pairs(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns the recipe and data with paraphrases for the run's seed."""
+    pairs = sentences.paraphrase_pairs(recipe.max_train_samples or 0, recipe.seed)
+    return _generated(recipe, source, "pairs.tsv", ("view_a", "view_b"), *pairs)
+
+
+def generated_sentences(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+    """Returns the recipe and data with sentences for the run's seed."""
+    lines = sentences.plain_sentences(recipe.max_train_samples or 0, recipe.seed)
+    return _generated(recipe, source, "sentences.txt", *([line] for line in lines))
+
+
+def _generated(recipe: SimCSERecipe, source: Source, name: str, *rows: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
+    """Writes encoder, training data and evaluation data; the evaluation data are the same for every seed."""
+    from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+    folder = source.cache_dir
+    sentences.write_rows(folder / name, *rows)
+    write_tiny_encoder(folder / "encoder", seed=recipe.seed)
+    sentences.write_sts(folder / "sts", seed=0, dev=1000)
+    sentences.write_transfer(folder / "sts" / "transfer", seed=0)
+    recipe = recipe.changed(model_name_or_path=str(folder / "encoder"))
+    return recipe, SIMCSE.load().load(recipe, replace(source, dataset=str(folder / name), data_dir=folder / "sts"))
+
+
+def gendered_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
+    """Returns the recipe and data with pairs and a model for the run's seed; the evaluation data are the same for all seeds."""
+    from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+
+    folder = source.cache_dir
+    gendered_sentences.write_gendered(folder, recipe.max_train_samples or 0, recipe.seed)
+    write_tiny_encoder(folder / "model", recipe.seed, words=gendered_sentences.vocabulary(), masked=True)
+    recipe = recipe.changed(model_name_or_path=str(folder / "model"))
+    return recipe, MABEL.load().load(recipe, replace(source, dataset=str(folder / "pairs.tsv"), data_dir=folder))
+
+
+SENTENCE = make_suite(read_file("sentence"), SIMCSE, generated_pairs, generated_sentences, read_text, version=sentences.VERSION)
+BIAS = make_suite(read_file("bias"), MABEL, gendered_pairs, read_text, version=gendered_sentences.VERSION)

@@ -1,1 +1,0 @@
-"""A temperature strategy, an objective and a listener of a third party."""
