@@ -26,9 +26,16 @@ from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
-from tempplug_adapters.sentence_transformers.columns import NAMED, as_argument, require_named, take_named
+from tempplug_adapters.sentence_transformers.columns import (
+    NAMED,
+    Guide,
+    as_argument,
+    require_named,
+    take_named,
+    text_keys,
+    token_rows,
+)
 from tempplug_adapters.sentence_transformers.library import MultipleNegativesRankingLoss, dimension_of
-from tempplug_adapters.sentence_transformers.texts import Guide, text_keys, token_rows
 from tempplug_adapters.training.recipe import around
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
