@@ -339,11 +339,10 @@ def test_a_recipe_trains_and_flags_come_before_its_strategy(
 @pytest.mark.slow
 def test_thirty_steps_on_real_entailment_pairs_raise_stsb_dev(data_dir: Path, tmp_path: Path) -> None:
     model = data_dir / "text/bert-wiki-mini"
-    before = evaluate_stsb(load_encoder(model, "avg"), data_dir)
     given = ["--model-name-or-path", str(model), "--dataset", str(data_dir / "text/nli/nli_pairs.tsv.gz"), "--data-dir"]
     given += [str(data_dir), "--columns", "premise", "hypothesis", "--where", "label=entailment", "--pooling", "avg", *SHORT]
     given += ["--learning-rate", "6e-4", "--max-steps", "30", "--temperature-strategy", "macl"]
     assert main(["train", "simcse", *given, "--output-dir", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert results["items"] == 20600
-    assert results["evaluation"]["stsb_dev"] > before + 5
+    assert results["evaluation"]["stsb_dev"] > 65.5, "untrained it is 60.5"
