@@ -211,7 +211,7 @@ def test_counterfactuals_that_a_file_has_are_kept(toys: Path, tmp_path: Path) ->
     settings = recipe(toys, columns=("a", "b", "c", "d"), max_train_samples=2)
     data = MabelMethod(METHOD).load(settings, Source(str(tmp_path / "four.csv"), None, tmp_path, evaluated=False))
     assert len(data) == 2
-    decoded = [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.views[0]]
+    decoded = [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.views.rows([0])[0]]
     assert decoded[2:] == ["the queen sold a car", "the king"]
     assert MabelMethod(METHOD).describe(data) == "2 pairs and their counterfactuals; ambiguous words: none"
 

@@ -76,9 +76,9 @@ class Fit:
     drawn: int = 0
 
     @classmethod
-    def held_out(cls, rows: Rows, l2: tuple[float, ...], share: float = 0.05) -> Fit:
-        """Returns a fit with a random share of the rows as dev rows."""
-        order, kept = np.random.RandomState(SEED).permutation(len(rows)), int(share * len(rows))
+    def held_out(cls, rows: Rows, l2: tuple[float, ...]) -> Fit:
+        """Returns a fit with 5 per cent of the rows, drawn at random, as dev rows."""
+        order, kept = np.random.RandomState(SEED).permutation(len(rows)), int(0.05 * len(rows))
         return cls(rows[order[kept:]], rows[order[:kept]], l2, len(rows))
 
     def orders(self) -> Iterator[Rows]:

@@ -200,14 +200,10 @@ def prepare_sts(
 
 
 def evaluate_stsb(
-    encode: Encode,
-    data_dir: str | Path | None = None,
-    split: str = "dev",
-    batch_size: int = 512,
-    progress: Progress = no_progress,
+    encode: Encode, data_dir: str | Path | None = None, split: str = "dev", progress: Progress = no_progress
 ) -> float:
     """Returns Spearman × 100 on STS-B, the criterion for the best checkpoint; see `evaluate_sts`."""
-    return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size, progress=progress).spearman["STSB"]
+    return evaluate_sts(encode, data_dir, ("STSB",), split, progress=progress).spearman["STSB"]
 
 
 def _tasks_of(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:

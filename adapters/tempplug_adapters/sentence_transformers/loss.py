@@ -344,6 +344,3 @@ def _by_name(columns: list[Tensor]) -> dict[str, Tensor]:
 def _refuse(argument: str, value: object, wrong: bool, wanted: str) -> None:
     if wrong:
         raise ConfigError(f"{argument}={value!r} {wanted}.")
-
-
-__all__ = ["TemperatureRankingLoss"]

@@ -276,6 +276,3 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         if "loss" in logs:
             logs.update(self.charge.measure())
         super().log(logs, *args, **kwargs)
-
-
-__all__ = ["TemperatureRankingCallback", "TemperatureSentenceTransformerTrainer"]
