@@ -220,8 +220,8 @@ def test_counterfactuals_that_a_file_has_are_kept(toys: Path, tmp_path: Path) ->
     ("extra", "message"),
     [
         (["--gender-words", "nothing.tsv"], "gender_words='nothing.tsv' is not a file"),
-        (["--data-dir", "."], "MABEL's list of words needs gender_words.tsv, which . lacks"),
-        (["--evaluate", "--data-dir", "."], "StereoSet needs stereoset_test_gender_intrasentence.jsonl.gz, which . lacks"),
+        (["--data-dir", "."], "MABEL's list of words needs gender_words.tsv, which is not in ., its text/bias or its bias"),
+        (["--evaluate", "--data-dir", "."], "StereoSet needs stereoset_test_gender_intrasentence.jsonl.gz, which is not in .,"),
         (["--columns", "premise"], "columns=premise must be two names, a pair, or four, with its counterfactual."),
         (["--dataset", "TOYS/none.tsv"], "holds 0 pairs with a gender word; training needs at least 2."),
         (["--model-name-or-path", "TOYS/bare"], "masked language model with the head that it was pretrained with."),

@@ -294,7 +294,7 @@ def test_a_cached_loss_without_gradient_is_the_plain_one_and_leaves_wrappers_alo
         ({"similarity_fct": dot_score, "strategy": "macl"}, "dot_score gives scores: strategy 'macl' is defined"),
         ({"similarity_fct": dot_score, "negatives": "debiased:prior=0.1"}, "negative term 'debiased' is defined for cosines"),
         ({"similarity_fct": dot_score, "directions": (FORWARD, DOCS)}, "dot_score gives scores: layout .* needs similarities"),
-        ({"similarity_fct": dot_score, "hardness_mode": "hard_negatives"}, "dot_score gives scores, which are of no row"),
+        ({"similarity_fct": dot_score, "hardness_mode": "hard_negatives"}, "dot_score gives scores, which belong to no row"),
         ({"similarity_fct": dot_score, "gather_across_devices": True}, "dot_score gives scores: gather=True has no meaning"),
         ({"hardness_mode": "all"}, "hardness_mode='all' must be None or one of in_batch_negatives, "),
         ({"directions": (BACKWARD,)}, r"directions=.* must be query_to_doc and any of query_to_query, "),

@@ -104,7 +104,7 @@ def test_the_word_stands_where_the_blank_is_and_other_biases_are_left_out(tmp_pa
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (None, "lacks, and so do its text/bias and bias"),
+        (None, "which is not in .*, its text/bias or its bias"),
         ([], "is empty"),
         ([{"target": "he"}], r"line 1: must be a JSON object with target, .* \(KeyError: 'context'\)"),
         ([row(), row(context="he is")], "line 2: the context must hold BLANK once"),

@@ -69,7 +69,7 @@ def test_a_pair_is_the_difference_and_the_product_of_its_sides(folder: Path) -> 
         ("", {"tasks": ["MR", "MR"]}, ConfigError, r"tasks=\['MR', 'MR'\] must be a list of one or more different names"),
         ("", {"batch_size": 0}, ConfigError, "batch_size=0 must be a whole number"),
         ("2\tgood", {}, DataError, r"MR\.tsv, line 2: label '2' is none of 0, 1\."),
-        ("1\tgood\n0\tbad", {}, DataError, "MR has 1 rows of class 0, but 10 folds need as many at least"),
+        ("1\tgood\n0\tbad", {}, DataError, "MR has 1 rows of class 0, but 10 folds need at least 10"),
         ("1\tgood", {"tasks": ["TREC"]}, DataError, r"has no TREC\.train\.tsv or TREC\.train\.tsv\.gz, which TREC needs"),
         (None, {}, DataError, "holds none of the files"),
     ],

@@ -15,7 +15,7 @@ def find_bias_file(data_dir: str | Path | None, name: str, purpose: str) -> Path
         raise DataError(f"{purpose} needs {name}: name the folder that holds it by --data-dir, or set TEMPPLUG_DATA.")
     found = _found(data_dir, name)
     if found is None:
-        raise DataError(f"{purpose} needs {name}, which {data_dir} lacks, and so do its text/bias and bias.")
+        raise DataError(f"{purpose} needs {name}, which is not in {data_dir}, its text/bias or its bias.")
     return found
 
 

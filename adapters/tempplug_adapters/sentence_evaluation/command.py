@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
 HUB_NOTE = (
-    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK:\n"
-    "         compare with the literature by --data-dir"
+    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK;\n"
+    "         for numbers that compare with the literature, give --data-dir"
 )
 
 

@@ -287,7 +287,7 @@ def _check_classes(task: TransferTask, splits: dict[str, Labelled], folds: int) 
         counts = [split.labels.count(number) for number in range(len(task.classes))]
         if name in ("", "train") and len(task.splits) < 3 and min(counts) < folds:
             rarest = task.classes[counts.index(min(counts))]
-            raise DataError(f"{task.name} has {min(counts)} rows of class {rarest}, but {folds} folds need as many at least.")
+            raise DataError(f"{task.name} has {min(counts)} rows of class {rarest}, but {folds} folds need at least {folds}.")
 
 
 def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> Split:

@@ -118,7 +118,7 @@ def token_rows(features: Mapping[str, Any]) -> list[list[int]]:
         ConfigError: the column holds no token ids.
     """
     if "input_ids" not in features:
-        raise ConfigError(f"negatives= read the texts of a batch, and its columns have none: they hold {', '.join(features)}.")
+        raise ConfigError(f"negatives= read the token ids of a batch, but its columns hold only {', '.join(features)}.")
     ids = features["input_ids"]
     if "attention_mask" in features and ids.ndim == 2:
         masks = features["attention_mask"].bool().cpu()

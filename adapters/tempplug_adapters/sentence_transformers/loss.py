@@ -157,7 +157,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if similarity_fct is not cos_sim:
             given = f"similarity_fct={function_name(similarity_fct)} gives scores"
             if any(isinstance(term, Hardness) and term.of != "all" for term in terms):
-                raise ConfigError(f"{given}, which are of no row: hardness is that of all_negatives, or of='all'.")
+                raise ConfigError(
+                    f"{given}, which belong to no row: use hardness_mode='all_negatives', or a term hardness with of=all."
+                )
             try:
                 refuse_cosines_only(self.contrastive_loss)
             except ConfigError as error:
