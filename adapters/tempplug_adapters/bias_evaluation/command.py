@@ -53,8 +53,12 @@ def _measured(options: Namespace, model: MaskedLanguageModel, progress: Progress
     }
     found: dict[str, Any] = {"model": options.model, "data_dir": options.data_dir}
     for number, task in enumerate(options.tasks):
-        model.progress = lambda fraction, number=number, task=task: progress((number + fraction) / len(options.tasks), task)
-        model.progress(0.0)
+
+        def parts(fraction: float, number: int = number, task: str = task) -> None:
+            progress((number + fraction) / len(options.tasks), task)
+
+        parts(0.0)
+        model.progress = parts
         found[task] = asdict(measures[task](_rows(task, options.data_dir)))
     return found
 

@@ -85,6 +85,8 @@ class Quadruples(Sentences):
 class MabelModule(SentenceModule):
     """Maps quadruples of sentences to the loss from premises to hypotheses, in one direction."""
 
+    loss_fn: ContrastiveLoss
+
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
         super().__init__(MabelModel.from_pretrained(recipe.model_name_or_path, recipe.encoder), data, loss_fn)
         if not recipe.mlm_weight:  # DistributedDataParallel would wait for the gradients of unused parameters
