@@ -29,6 +29,8 @@ from tempplug_adapters.training.train import train
 PHOTO = ("a photo of a {}.",)
 FAST = {"learning_rate": 3e-3, "warmup_steps": 0, "per_device_train_batch_size": 5, "lr_scheduler_type": "constant"}
 
+pytestmark = pytest.mark.usefixtures("little_garbage")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -47,9 +49,10 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The library `datasets` keeps tables in a cache of the user's."""
+    """The library `datasets` keeps tables in a cache of the user's, and tries five times to reach the hub."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path_factory.mktemp("cache"))
+        patch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         yield
 
 
@@ -72,27 +75,40 @@ def run(folder: Path, model: Path, dataset: Path | str, strategy: str | None = N
     return train(method, recipe, data, TemperatureArguments(strategy, [], None), folder, dataset=str(dataset), **more)
 
 
-@pytest.mark.parametrize("strategy", ["fixed", "learnable"])
-def test_loss_and_gradients_are_those_of_transformers(model: Path, pictures: Path, strategy: str) -> None:
-    method, recipe, data = load(model, pictures)
+@pytest.mark.parametrize(
+    ("kind", "strategy", "tolerance"),
+    [
+        (CLIPModel, "fixed", 1e-9),
+        (CLIPModel, "learnable", 1e-9),
+        (SiglipModel, "learnable", 1e-5),  # the temperature is an option, which has the digits of float32
+    ],
+)
+def test_loss_and_gradients_are_those_of_transformers(
+    model: Path, siglip: Path, pictures: Path, kind: Any, strategy: str, tolerance: float
+) -> None:
+    """SigLIP's from its own scale of 112 and bias, with texts of full length and without a mask."""
+    folder = siglip if kind is SiglipModel else model
+    method, recipe, data = load(folder, pictures)
     # in double precision: in single, sums of another order differ by more than the gradients' small entries
     module = method.build(recipe, data, loss_of(method, recipe, data, strategy)).double()
     batch = method.collate(recipe, data, torch.arange(8))
     loss = module(**batch)
     loss.backward()
-    theirs = CLIPModel.from_pretrained(model).double()
+    theirs = kind.from_pretrained(folder).double()
     pixels = (batch["pixels"] / 255 - module.mean) / module.std
-    texts = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    texts = {name: batch[name] for name in ("input_ids", "attention_mask") if name in batch}
+    assert kind is CLIPModel or (texts.keys() == {"input_ids"} and texts["input_ids"].shape == (8, 12))
     expected = theirs(pixel_values=pixels, **texts, return_loss=True).loss
     expected.backward()
-    assert loss.item() == pytest.approx(expected.item(), abs=1e-12)
-    own = dict(module.encoder.named_parameters())
-    scale = theirs.logit_scale.grad
+    assert loss.item() == pytest.approx(expected.item(), rel=tolerance / 10, abs=1e-12)
+    own_names = {"logit_scale": "loss_fn.strategy.log_scale", "logit_bias": "loss_fn.objective.bias"}
+    own = dict(module.named_parameters())
     for name, parameter in theirs.named_parameters():
-        if name != "logit_scale":
-            torch.testing.assert_close(own[name].grad, parameter.grad, rtol=1e-9, atol=1e-12)
-    if strategy == "learnable":
-        torch.testing.assert_close(module.loss_fn.strategy.log_scale.grad.squeeze(), scale, rtol=1e-9, atol=1e-12)
+        if name != "logit_scale" or strategy == "learnable":
+            found = own[own_names.get(name, f"encoder.{name}")].grad.reshape(parameter.grad.shape)
+            torch.testing.assert_close(found, parameter.grad, rtol=tolerance, atol=tolerance / 100)
+    unlearned = {name for name, each in module.named_parameters() if not each.requires_grad}
+    assert unlearned == {f"encoder.{name}" for name in own_names if name in dict(theirs.named_parameters())}
 
 
 def test_same_key_leaves_out_equal_captions(model: Path, pictures: Path) -> None:
@@ -155,9 +171,6 @@ def test_the_written_scale_is_that_of_the_temperatures_of_training(
     expected = pytest.approx(-math.log(seen["temperature"]["last"]), abs=0.15)
     assert written == (expected if last is None else pytest.approx(-math.log(last)))
     assert abs(written - begun) > 0.04
-    before = (tmp_path / "model.safetensors").read_bytes()
-    run(tmp_path, model, pictures, strategy, num_train_epochs=4, resume_from_checkpoint="auto")
-    assert (tmp_path / "model.safetensors").read_bytes() == before, "a training that is done writes the same"
 
 
 def test_a_killed_training_goes_on_to_the_same_weights_and_figures(model: Path, pictures: Path, tmp_path: Path) -> None:
@@ -169,6 +182,9 @@ def test_a_killed_training_goes_on_to_the_same_weights_and_figures(model: Path, 
     assert without_seconds(resumed) == without_seconds(whole)
     first, second = weights(tmp_path / "whole"), weights(tmp_path / "killed")
     assert all(torch.equal(first[name], second[name]) for name in first)
+    before = (tmp_path / "killed" / "model.safetensors").read_bytes()
+    run(tmp_path / "killed", model, pictures, "learnable", resume_from_checkpoint="auto", **more)
+    assert (tmp_path / "killed" / "model.safetensors").read_bytes() == before, "a training that is done writes the same"
 
 
 def test_every_strategy_has_a_step(model: Path) -> None:
@@ -216,33 +232,6 @@ def test_each_of_several_captions_is_drawn(model: Path, pictures: Path) -> None:
     apart = load(model, pictures, batch_sampler="no_duplicates")
     assert apart[0].keys(apart[1], apart[2]).shape == (20, 2)
     assert method.keys(recipe, data) is None
-
-
-def test_siglip_is_trained_as_transformers_does(siglip: Path, pictures: Path) -> None:
-    """From its own scale of 112 and bias, with texts of full length."""
-    method, recipe, data = load(siglip, pictures)
-    module = method.build(recipe, data, loss_of(method, recipe, data, "learnable")).double()
-    batch = method.collate(recipe, data, torch.arange(6))
-    assert batch["input_ids"].shape == (6, 12)
-    assert "attention_mask" not in batch
-    loss = module(**batch)
-    loss.backward()
-    theirs = SiglipModel.from_pretrained(siglip).double()
-    pixels = (batch["pixels"] / 255 - module.mean) / module.std
-    expected = theirs(pixel_values=pixels, input_ids=batch["input_ids"], return_loss=True).loss
-    expected.backward()
-    # the temperature is an option, which has the digits of float32
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
-    own = {f"encoder.{name}": name for name, _ in theirs.named_parameters()}
-    own |= {
-        "loss_fn.strategy.log_scale": own.pop("encoder.logit_scale"),
-        "loss_fn.objective.bias": own.pop("encoder.logit_bias"),
-    }
-    ours, gradients = dict(module.named_parameters()), {name: each.grad for name, each in theirs.named_parameters()}
-    for name, of_theirs in own.items():
-        torch.testing.assert_close(ours[name].grad, gradients[of_theirs], rtol=1e-5, atol=1e-7)
-    unlearned = {name for name, each in module.named_parameters() if not each.requires_grad}
-    assert unlearned == {"encoder.logit_scale", "encoder.logit_bias"}
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_all_libraries_give_the_vectors_of_the_training(toys: Path, tmp_path: Pa
     only = pooler == "cls of training only"
     module, wanted = saved(toys, tmp_path, pooling=pooler.partition(" ")[0], mlp_only_train=only)
     model = SentenceTransformer(str(tmp_path), device="cpu")
-    model.save(str(tmp_path / "again"))
+    model.save(str(tmp_path / "again"), create_model_card=False)
     assert model.max_seq_length == load_encoder(tmp_path).max_length == 64
     for folder in (tmp_path, tmp_path / "again"):
         same(load_encoder(folder)(SENTENCES), wanted)
@@ -91,7 +91,7 @@ def test_a_folder_that_sentence_transformers_writes_anew_is_read_anew(toys: Path
     _, wanted = saved(toys, tmp_path, mlp_only_train=False)
     model = SentenceTransformer(str(tmp_path), device="cpu")
     model[2].linear.weight.data *= 2
-    model.save(str(tmp_path))
+    model.save(str(tmp_path), create_model_card=False)
     vectors = load_encoder(tmp_path)(SENTENCES)
     same(vectors, torch.from_numpy(model.encode(SENTENCES)))
     assert (vectors - wanted).abs().max() > 0.01

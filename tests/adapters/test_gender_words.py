@@ -42,7 +42,7 @@ def test_the_first_pair_of_the_list_decides_and_such_words_are_counted() -> None
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([("he", "")], "gender word '' must be one word, of letters alone"),
+        ([("he", "")], "gender word '' must be one word of letters only"),
         ([("step-dad", "mom")], "gender word 'step-dad' must be one word"),
         ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' is among the words for men and among those"),
     ],

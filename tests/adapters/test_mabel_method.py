@@ -28,6 +28,8 @@ from tempplug_adapters.training.train import train
 from tempplug_benchmarks.data.gendered_sentences import vocabulary, write_gendered
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
+pytestmark = pytest.mark.usefixtures("little_garbage")
+
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -145,12 +147,6 @@ def test_a_premise_and_its_counterfactual_are_examples_of_their_own(toys: Path) 
     assert [*range(6), *range(96, 102)] in moved
 
 
-def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
-    named, method = list(module_of(toys, "fixed")[0].named_parameters()), MabelMethod(METHOD)
-    decayed = {name for name, each in named if method.treatment(recipe(toys), name, each).decays}
-    assert decayed == {name for name, _ in named if name.endswith("weight") and "LayerNorm" not in name}
-
-
 def test_without_its_loss_the_head_stays_as_it_is(toys: Path) -> None:
     module, batch = module_of(toys, "fixed", mlm_weight=0.0)
     assert "mlm_input_ids" not in batch
@@ -215,7 +211,7 @@ def test_counterfactuals_that_a_file_has_are_kept(toys: Path, tmp_path: Path) ->
     settings = recipe(toys, columns=("a", "b", "c", "d"), max_train_samples=2)
     data = MabelMethod(METHOD).load(settings, Source(str(tmp_path / "four.csv"), None, tmp_path, evaluated=False))
     assert len(data) == 2
-    decoded = [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.views[0]]
+    decoded = [data.tokenizer.decode(ids, skip_special_tokens=True) for ids in data.views.rows([0])[0]]
     assert decoded[2:] == ["the queen sold a car", "the king"]
     assert MabelMethod(METHOD).describe(data) == "2 pairs and their counterfactuals; ambiguous words: none"
 
@@ -224,8 +220,8 @@ def test_counterfactuals_that_a_file_has_are_kept(toys: Path, tmp_path: Path) ->
     ("extra", "message"),
     [
         (["--gender-words", "nothing.tsv"], "gender_words='nothing.tsv' is not a file"),
-        (["--data-dir", "."], "MABEL's list of words needs gender_words.tsv, which . lacks"),
-        (["--evaluate", "--data-dir", "."], "StereoSet needs stereoset_test_gender_intrasentence.jsonl.gz, which . lacks"),
+        (["--data-dir", "."], "MABEL's list of words needs gender_words.tsv, which is not in ., its text/bias or its bias"),
+        (["--evaluate", "--data-dir", "."], "StereoSet needs stereoset_test_gender_intrasentence.jsonl.gz, which is not in .,"),
         (["--columns", "premise"], "columns=premise must be two names, a pair, or four, with its counterfactual."),
         (["--dataset", "TOYS/none.tsv"], "holds 0 pairs with a gender word; training needs at least 2."),
         (["--model-name-or-path", "TOYS/bare"], "masked language model with the head that it was pretrained with."),

@@ -181,14 +181,14 @@ def test_settings_of_hub_models_are_fetched(monkeypatch: pytest.MonkeyPatch, fol
 
 def test_our_own_file_comes_first_and_options_before_it(folder: Path) -> None:
     encoder = load_encoder(folder)
-    assert (encoder.pooling, encoder.pooling_source) == ("cls_before_pooler", "default, as the model says nothing")
+    assert (encoder.pooling, encoder.pooling_source) == ("cls_before_pooler", "default, the model sets none")
     write_json(folder / "tempplug_encoder.json", {"pooling": "avg", "max_length": 12})
     write_modules(folder, ["Transformer", "Pooling"], {"pooling_mode": "cls"})
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": 20})
     encoder = load_encoder(folder)
     assert (encoder.pooling, encoder.pooling_source, encoder.max_length) == ("avg", "tempplug_encoder.json", 12)
     encoder = load_encoder(folder, "avg_first_last", max_length=15)
-    assert (encoder.pooling, encoder.pooling_source, encoder.max_length) == ("avg_first_last", "as asked", 15)
+    assert (encoder.pooling, encoder.pooling_source, encoder.max_length) == ("avg_first_last", "as given", 15)
 
 
 @pytest.mark.parametrize(

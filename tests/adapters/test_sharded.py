@@ -15,7 +15,7 @@ from sentence_transformer_toys import create
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import parameters
 from tempplug_adapters.huggingface.parameters import LossParametersCallback
-from tempplug_adapters.sentence_transformers import TemperatureRankingCallback, callback as ranking_callback
+from tempplug_adapters.sentence_transformers import TemperatureRankingCallback, trainer as ranking_callback
 
 ZERO = pytest.mark.skipif(
     find_spec("deepspeed") is None, reason="deepspeed is not installed: it compiles its collectives at the first run"

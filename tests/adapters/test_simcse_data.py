@@ -120,9 +120,9 @@ class Words:
 
 def test_a_sentence_alone_becomes_two_views_and_a_triplet_three() -> None:
     alone = TokenizedViews([("ab",), ("c",)], Words(), 8)
-    assert (alone.views, len(alone), alone[0]) == (2, 2, [[1, 10, 11, 2], [1, 10, 11, 2]])
+    assert (alone.views, len(alone), alone.rows([0])[0]) == (2, 2, [[1, 10, 11, 2], [1, 10, 11, 2]])
     triplets = TokenizedViews([("a", "b", "cdefg"), ("h", "i", "j")], Words(), 5)
-    assert (triplets.views, triplets[0][2]) == (3, [1, 12, 13, 14, 2])
+    assert (triplets.views, triplets.rows([0])[0][2]) == (3, [1, 12, 13, 14, 2])
 
 
 def test_sentences_of_the_same_tokens_have_the_same_key() -> None:
@@ -140,7 +140,7 @@ def test_many_samples_hold_their_text_once() -> None:
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held < 5000 * (10 + 8) * 1.2
-    assert views[4999] == views[0] == [[1, 10, 11, 12, 13, 14, 15, 2]] * 2
+    assert views.rows([4999, 0]) == [[[1, 10, 11, 12, 13, 14, 15, 2]] * 2] * 2
 
 
 def test_sentences_are_tokenised_when_they_are_read() -> None:
@@ -159,7 +159,7 @@ def test_sentences_are_tokenised_when_they_are_read() -> None:
 
 def test_a_batch_holds_view_after_view() -> None:
     views = TokenizedViews([("a", "bc", "d"), ("e", "f", "g")], Words(), 8)
-    batch = ViewCollator(Words())([views[0], views[1]])
+    batch = ViewCollator(Words())(views.rows([0, 1]))
     assert batch["input_ids"].tolist()[:3] == [[1, 10, 2, 0], [1, 14, 2, 0], [1, 11, 12, 2]]
     assert batch["attention_mask"].tolist()[1:3] == [[1, 1, 1, 0], [1, 1, 1, 1]]
     assert set(batch) == {"input_ids", "attention_mask"}
@@ -168,7 +168,7 @@ def test_a_batch_holds_view_after_view() -> None:
 def test_masking_follows_bert() -> None:
     torch.manual_seed(0)
     views = TokenizedViews([("abcdefghij" * 20,)] * 50, Words(), 300)
-    batch = ViewCollator(Words(), mlm_probability=0.15)([views[position] for position in range(50)])
+    batch = ViewCollator(Words(), mlm_probability=0.15)(views.rows(range(50)))
     ids, masked, labels = batch["input_ids"], batch["mlm_input_ids"], batch["mlm_labels"]
     chosen = labels != -100
     assert torch.equal(labels[chosen], ids[chosen])

@@ -23,11 +23,14 @@ from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_stsb
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
-from tempplug_adapters.simcse.method import RESAMPLES, SimCSEMethod, SimCSEModule
+from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
 from tempplug_adapters.training.method import RESAMPLED_FILE, Run, Source
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.usefixtures("little_garbage"),
+    pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +78,8 @@ def test_the_loss_of_a_batch_is_simcses_cross_entropy(toys: Path) -> None:
     assert torch.equal(index, torch.arange(12))
     assert not torch.allclose(a, b), "dropout must tell the views apart"
     torch.testing.assert_close(loss, F.cross_entropy(a @ b.T / 0.07, index))
+    decays = {name: SimCSEMethod(METHOD).treatment(recipe(toys), name, each).decays for name, each in module.named_parameters()}
+    assert decays == {name: name.endswith("weight") and "LayerNorm" not in name for name in decays}
 
 
 def test_hard_negatives_and_masked_tokens_join_the_loss(toys: Path, masked: str) -> None:
@@ -131,13 +136,6 @@ def test_terms_on_negatives_are_said_logged_and_those_of_a_resumed_run(
     assert without_seconds(json.loads((tmp_path / "metrics.json").read_text())) == without_seconds(results)
 
 
-def test_biases_and_normalisation_are_spared_weight_decay(toys: Path) -> None:
-    module, _ = module_of(toys, "pairs.tsv", "fixed")
-    method, settings = SimCSEMethod(METHOD), recipe(toys)
-    decayed = {name for name, each in module.named_parameters() if method.treatment(settings, name, each).decays}
-    assert decayed == {name for name, _ in module.named_parameters() if name.endswith("weight") and "LayerNorm" not in name}
-
-
 def test_a_run_reports_and_keeps_an_encoder(toys: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     more = ["--pooling", "avg", "--temperature-strategy", "macl", "--learning-rate", "1e-3"]
     more += ["--eval-steps", "5", "--save-steps", "5", "--logging-steps", "5"]
@@ -174,8 +172,11 @@ def test_the_encoder_that_is_kept_is_the_best_not_the_last(toys: Path, tmp_path:
     assert not torch.equal(kept, last[f"model.encoder.{name}"])
 
 
-def test_at_the_end_sts_and_transfer_tasks_are_measured(toys: Path, tmp_path: Path, sts_folder: Path) -> None:
-    settings = recipe(toys, tasks=("sts", "TREC", "CR"), pooling="cls_before_pooler")
+def test_at_the_end_sts_and_transfer_tasks_are_measured(
+    toys: Path, tmp_path: Path, sts_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempplug_adapters.simcse.method.RESAMPLES", 20)
+    settings = recipe(toys, tasks=("sts", "TREC", "SST2"), pooling="cls_before_pooler")
     write_tables(tmp_path / "transfer")
     (tmp_path / "sts").symlink_to(sts_folder)
     method = SimCSEMethod(METHOD)
@@ -185,8 +186,8 @@ def test_at_the_end_sts_and_transfer_tasks_are_measured(toys: Path, tmp_path: Pa
     assert during.keys() == {"stsb_dev"}
     assert not (tmp_path / RESAMPLED_FILE).exists()
     encoder = load_encoder(toys / "encoder", "cls_before_pooler")
-    sts = evaluate_sts(encoder, sts_folder, resamples=RESAMPLES)
-    transfer = evaluate_transfer(encoder, tmp_path, ["TREC", "CR"]).accuracy
+    sts = evaluate_sts(encoder, sts_folder, resamples=20)
+    transfer = evaluate_transfer(encoder, tmp_path, ["TREC", "SST2"]).accuracy
     expected = {name.lower(): value for name, value in (sts.spearman | transfer).items()}
     expected |= {**during, "sts_average": sts.average, "transfer_average": sum(transfer.values()) / 2}
     found = method.evaluate(settings, module, data, Run(tmp_path))
@@ -201,14 +202,11 @@ def test_at_the_end_sts_and_transfer_tasks_are_measured(toys: Path, tmp_path: Pa
             method.load(recipe(toys, tasks=tasks), Source(str(toys / "pairs.tsv"), toys / "sts", tmp_path))
 
 
-@pytest.mark.parametrize(
-    "extra", [["--mlm-weight", "0.1"], ["--bf16"], ["--dropout", "0.2", "--max-length", "8", "--max-train-samples", "50"]]
-)
-def test_further_flags_train(toys: Path, masked: str, tmp_path: Path, extra: list[str]) -> None:
-    more = ["--max-steps", "3", "--eval-strategy", "no", "--model-name-or-path", masked, *extra]
+def test_further_flags_train(toys: Path, masked: str, tmp_path: Path) -> None:
+    more = ["--max-steps", "3", "--eval-strategy", "no", "--model-name-or-path", masked, "--mlm-weight", "0.1", "--bf16"]
+    more += ["--dropout", "0.2", "--max-length", "8", "--max-train-samples", "50"]
     assert main(words(toys, tmp_path, "sentences.txt", *more)) == 0
-    items = json.loads((tmp_path / "metrics.json").read_text())["items"]
-    assert items == (50 if "--max-train-samples" in extra else 160)
+    assert json.loads((tmp_path / "metrics.json").read_text())["items"] == 50
     assert all(torch.isfinite(value).all() for value in load_file(tmp_path / "model.safetensors").values())
 
 
@@ -216,7 +214,7 @@ SCHEDULE = "schedule:shape=triangle,temperature_min=0.03,temperature_max=0.2,per
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 6), ("learnable", 13), ("individual", 6)])
+@pytest.mark.parametrize(("strategy", "step"), [(SCHEDULE, 6), ("individual", 13)])
 def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, strategy: str, step: int) -> None:
     whole = run(toys, tmp_path / "whole", strategy=strategy, num_train_epochs=2)
     with pytest.raises(Killed):
@@ -300,59 +298,51 @@ SHORT = ["--max-steps", "2", "--eval-strategy", "no", "--save-strategy", "no"]
 
 
 @pytest.mark.parametrize("name", PAPERS)
-def test_a_recipe_is_that_of_its_paper_and_starts(toys: Path, tmp_path: Path, name: str) -> None:
-    values, running = METHOD.recipe(name).values(), METHOD.recipe(name)
+def test_a_recipe_is_that_of_its_paper(name: str) -> None:
+    assert list(METHOD.recipes) == list(PAPERS)
+    recipe, values = METHOD.recipe(name), METHOD.recipe(name).values()
     fields = ("num_train_epochs", "per_device_train_batch_size", "learning_rate", "model_name_or_path", "mlp_only_train")
     assert tuple(values[field] for field in fields) == PAPERS[name][:-1]
     assert (values["pooling"], values["max_length"], values["dropout"]) == ("cls", 32, None)
     assert [values[each] for each in ("lr_scheduler_type", "warmup_steps", "weight_decay")] == ["linear", 0, 0]
-    assert running.running["eval_steps"] == 125
-    assert running.training()["max_grad_norm"] == 1, "the default of the Trainer that the authors' code uses"
+    assert recipe.running["eval_steps"] == 125
+    assert recipe.training()["max_grad_norm"] == 1, "the default of the Trainer that the authors' code uses"
+    assert PAPERS[name][-1].startswith(recipe.loss.strategy)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "strategy"),
+    [
+        ("supervised-bert", [], FIXED),
+        ("dystress-bert", [], PAPERS["dystress-bert"][-1]),
+        ("macl-roberta", [], MACL),
+        ("macl-bert", ["--temperature-args", "alpha=1"], "macl:base_temperature=0.05,alpha=1,threshold=0.8"),
+        ("macl-bert", ["--temperature-strategy", "fixed"], FIXED),
+    ],
+)
+def test_a_recipe_trains_and_flags_come_before_its_strategy(
+    toys: Path, tmp_path: Path, name: str, flags: list[str], strategy: str
+) -> None:
     file = "triplets.csv" if name.startswith("supervised") else "sentences.txt"
-    assert main(words(toys, tmp_path, file, "--recipe", name, *SHORT)) == 0
+    assert main(words(toys, tmp_path, file, "--recipe", name, *SHORT, *flags)) == 0
     results = json.loads((tmp_path / "metrics.json").read_text())
-    assert results["strategy"].startswith(PAPERS[name][-1])
+    assert results["strategy"].startswith(strategy)
     assert (results["objective"], results["steps"]) == ("infonce", 2)
     encoder = load_encoder(tmp_path)
-    assert encoder.pooling == ("cls_before_pooler" if values["mlp_only_train"] else "cls")
+    assert encoder.pooling == ("cls" if name.startswith("supervised") else "cls_before_pooler")
     assert evaluate_stsb(encoder, toys / "sts") == pytest.approx(results["evaluation"]["stsb_dev"], abs=1e-4)
     card = (tmp_path / "README.md").read_text()
     assert f"| strategy | `{results['strategy']}` |" in card
     assert f"| STS-B dev | {results['evaluation']['stsb_dev']:.2f} |" in card
 
 
-@pytest.mark.parametrize(
-    ("flags", "strategy"),
-    [
-        (["--temperature-args", "alpha=1"], "macl:base_temperature=0.05,alpha=1,threshold=0.8"),
-        (["--temperature-strategy", "fixed"], "fixed:temperature=0.05"),
-    ],
-)
-def test_flags_come_before_the_recipes_strategy(toys: Path, tmp_path: Path, flags: list[str], strategy: str) -> None:
-    assert main(words(toys, tmp_path, "sentences.txt", "--recipe", "macl-bert", *SHORT, *flags)) == 0
-    assert json.loads((tmp_path / "metrics.json").read_text())["strategy"].startswith(strategy)
-
-
-def test_help_lists_the_recipes_and_their_strategies(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert list(METHOD.recipes) == list(PAPERS)
-    monkeypatch.setenv("COLUMNS", "1000")
-    assert main(["train", "simcse", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
-    assert all(name in shown for name in METHOD.recipes)
-    assert "(default: fixed; macl-bert: macl; macl-roberta: macl; dystress-bert: dystress)" in shown
-    assert "(default: yes; supervised-bert: no; supervised-roberta: no)" in shown
-
-
 @pytest.mark.slow
 def test_thirty_steps_on_real_entailment_pairs_raise_stsb_dev(data_dir: Path, tmp_path: Path) -> None:
     model = data_dir / "text/bert-wiki-mini"
-    before = evaluate_stsb(load_encoder(model, "avg"), data_dir)
     given = ["--model-name-or-path", str(model), "--dataset", str(data_dir / "text/nli/nli_pairs.tsv.gz"), "--data-dir"]
     given += [str(data_dir), "--columns", "premise", "hypothesis", "--where", "label=entailment", "--pooling", "avg", *SHORT]
     given += ["--learning-rate", "6e-4", "--max-steps", "30", "--temperature-strategy", "macl"]
     assert main(["train", "simcse", *given, "--output-dir", str(tmp_path)]) == 0
     results = json.loads((tmp_path / "metrics.json").read_text())
     assert results["items"] == 20600
-    assert results["evaluation"]["stsb_dev"] > before + 5
+    assert results["evaluation"]["stsb_dev"] > 65.5, "untrained it is 60.5"

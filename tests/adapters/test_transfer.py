@@ -11,10 +11,8 @@ import torch
 from sklearn.metrics import f1_score
 from transfer_toys import letters, write_tables
 
-from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_adapters.sentence_evaluation.folds import Split, folds_on_train, nested_folds
-from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
+from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier, Split, folds_on_train, nested_folds
 from tempplug_adapters.sentence_evaluation.transfer import FAST, evaluate_transfer
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, load_transfer
 
@@ -71,7 +69,7 @@ def test_a_pair_is_the_difference_and_the_product_of_its_sides(folder: Path) -> 
         ("", {"tasks": ["MR", "MR"]}, ConfigError, r"tasks=\['MR', 'MR'\] must be a list of one or more different names"),
         ("", {"batch_size": 0}, ConfigError, "batch_size=0 must be a whole number"),
         ("2\tgood", {}, DataError, r"MR\.tsv, line 2: label '2' is none of 0, 1\."),
-        ("1\tgood\n0\tbad", {}, DataError, "MR has 1 rows of class 0, but 10 folds need as many at least"),
+        ("1\tgood\n0\tbad", {}, DataError, "MR has 1 rows of class 0, but 10 folds need at least 10"),
         ("1\tgood", {"tasks": ["TREC"]}, DataError, r"has no TREC\.train\.tsv or TREC\.train\.tsv\.gz, which TREC needs"),
         (None, {}, DataError, "holds none of the files"),
     ],
@@ -83,32 +81,6 @@ def test_faults_are_named(
         (tmp_path / "MR.tsv").write_text(f"label\ttext\n{content}\n")
     with pytest.raises(error, match=message):
         evaluate_transfer(letters, tmp_path, **{"tasks": ["MR"], **options})
-
-
-def test_the_command_prints_writes_and_needs_a_folder(
-    folder: Path, tiny_bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--data-dir", str(folder), "--tasks", "MRPC", "CR", "--fast", "--output", str(tmp_path / "found.json")]
-    assert main(["eval", "transfer", str(tiny_bert), *words]) == 0
-    written = json.loads((tmp_path / "found.json").read_text())
-    assert set(written["accuracy"]) == {"MRPC", "CR"}
-    shown = capsys.readouterr().out
-    for task, accuracy in written["accuracy"].items():
-        assert f"{task:<8} {60:>6} {accuracy:>9.2f} {written['dev'][task]:>7.2f}" in shown
-    assert "average" not in shown
-    monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
-    assert main(["eval", "transfer", str(tiny_bert)]) == 2
-    assert "--data-dir is missing" in capsys.readouterr().err
-
-
-def test_what_is_missing_is_named_before_the_model_is_loaded(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "CR.tsv").unlink(missing_ok=True)
-    (folder / "CR.tsv.gz").unlink(missing_ok=True)
-    for words, message in (("--tasks CR", "CR"), ("--tasks MR --backend senteval", "needs the package senteval")):
-        assert main(["eval", "transfer", "no-such-model", "--data-dir", str(folder), *words.split()]) == 2
-        err = capsys.readouterr().err
-        assert message in err
-        assert "no-such-model" not in err
 
 
 @pytest.mark.slow

@@ -13,9 +13,16 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.sentence_evaluation import folds as folds_module
-from tempplug_adapters.sentence_evaluation.folds import Split, dev_split, folds_on_train, nested_folds
-from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier, Fit, fit_all
+from tempplug_adapters.sentence_evaluation import logistic_regression
+from tempplug_adapters.sentence_evaluation.logistic_regression import (
+    Classifier,
+    Fit,
+    Split,
+    dev_split,
+    fit_all,
+    folds_on_train,
+    nested_folds,
+)
 
 QUICK = Classifier(batch_size=16, tenacity=1, epoch_size=2, max_epoch=12)
 FAST = Classifier(optimizer="rmsprop", batch_size=16, tenacity=1, epoch_size=1, max_epoch=8)
@@ -25,7 +32,7 @@ STRENGTHS = (1.0, 1e-5, 1e-2)  # the first of which decides accuracies
 
 @pytest.fixture(autouse=True)
 def strengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folds_module, "STRENGTHS", STRENGTHS)
+    monkeypatch.setattr(logistic_regression, "STRENGTHS", STRENGTHS)
 
 
 def rows(count: int, classes: int, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable
-from functools import partial
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.evaluation.command import Progress, tasks_flag, text_command
@@ -26,17 +26,20 @@ def _load(options: Namespace) -> MaskedLanguageModel:
     return load_masked_language_model(options.model, options.device, options.batch_size)
 
 
-def _rows(options: Namespace) -> dict[str, Any]:
-    """Returns the data of each task."""
+def _rows(task: str, data_dir: str | None) -> Any:
+    """Returns the data of a task."""
     from tempplug_adapters.bias_evaluation.crows_pairs import read_crows_pairs
     from tempplug_adapters.bias_evaluation.stereoset import read_stereoset
 
-    reading: dict[str, Callable[[], Any]] = {
-        "stereoset": lambda: read_stereoset(options.data_dir),
-        "crows-pairs": lambda: [pair for pair in read_crows_pairs(options.data_dir) if pair.bias_type == "gender"],
-        "crows-pairs-original": lambda: read_crows_pairs(options.data_dir),
-    }
-    return {task: reading[task]() for task in options.tasks}
+    if task == "stereoset":
+        return read_stereoset(data_dir)
+    pairs = read_crows_pairs(data_dir)
+    return [pair for pair in pairs if pair.bias_type == "gender"] if task == "crows-pairs" else pairs
+
+
+def _check(options: Namespace) -> None:
+    for task in options.tasks:
+        _rows(task, options.data_dir)
 
 
 def _measured(options: Namespace, model: MaskedLanguageModel, progress: Progress) -> dict[str, Any]:
@@ -49,16 +52,15 @@ def _measured(options: Namespace, model: MaskedLanguageModel, progress: Progress
         "crows-pairs-original": lambda pairs: evaluate_crows_pairs(model, pairs, "shared"),
     }
     found: dict[str, Any] = {"model": options.model, "data_dir": options.data_dir}
-    for number, (task, rows) in enumerate(_rows(options).items()):
-        parts = partial(_part, progress, task, number, len(options.tasks))
+    for number, task in enumerate(options.tasks):
+
+        def parts(fraction: float, number: int = number, task: str = task) -> None:
+            progress((number + fraction) / len(options.tasks), task)
+
         parts(0.0)
         model.progress = parts
-        found[task] = measures[task](rows).to_dict()
+        found[task] = asdict(measures[task](_rows(task, options.data_dir)))
     return found
-
-
-def _part(progress: Progress, task: str, number: int, tasks: int, fraction: float) -> None:
-    progress((number + fraction) / tasks, task)
 
 
 def _table(options: Namespace, found: dict[str, Any]) -> list[str]:
@@ -80,12 +82,13 @@ BIAS = text_command(
     name="bias",
     then="tempplug train mabel --model-name-or-path {model} --dataset PAIRS --output-dir out",
     description="StereoSet and CrowS-Pairs of a masked language model whose checkpoint holds its head.",
-    epilog=f"{'; '.join(f'{name}: {what}' for name, what in TASKS.items())}. 50 is no preference, but of LM and ICAT.",
+    epilog="; ".join(f"{name}: {what}" for name, what in TASKS.items())
+    + ". 50 means no preference, except for LM and ICAT, of which 100 is best.",
     model="folder of a transformers masked language model, or its name on the hub",
     data="folder with the data sets (default: TEMPPLUG_DATA)",
     batch=(64, "sentences of a forward pass"),
     flags={"--tasks": tasks_flag(TASKS, default=list(TASKS))},
-    check=_rows,
+    check=_check,
     load=_load,
     measure=_measured,
     table=_table,

@@ -6,14 +6,14 @@ import csv
 import difflib
 import io
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import torch
 
 from tempplug.errors import DataError
-from tempplug_adapters.bias_evaluation.bias_data import find_bias_file
+from tempplug_adapters.bias_evaluation import find_bias_file
 from tempplug_adapters.data_files.archives import read_text
 
 if TYPE_CHECKING:
@@ -65,10 +65,6 @@ class CrowsPairsResult:
     neutral: int
     skipped: int
     by_bias_type: dict[str, float]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain values for JSON."""
-        return asdict(self)
 
 
 def read_crows_pairs(data_dir: str | Path | None) -> list[Pair]:

@@ -28,7 +28,7 @@ MODEL = "a masked language model with the head that it was pretrained with"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A token whose probability at a masked position is wanted.
+    """A masked position in a sentence, and the token whose probability there is computed.
 
     Attributes:
         tokens: the sentence, special tokens and the mask included.

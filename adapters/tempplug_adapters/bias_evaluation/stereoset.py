@@ -9,15 +9,15 @@ import json
 import string
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
-from tempplug_adapters.bias_evaluation.bias_data import find_bias_file
+from tempplug_adapters.bias_evaluation import find_bias_file
 from tempplug_adapters.data_files.archives import read_text
 
 if TYPE_CHECKING:
@@ -68,10 +68,6 @@ class StereoSetResult:
     rows: int
     targets: int
     ties: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the fields as plain values for JSON."""
-        return asdict(self)
 
 
 def read_stereoset(data_dir: str | Path | None, file: str = FILE) -> list[Row]:

@@ -127,13 +127,10 @@ class DualEncoder(nn.Module):
 
     Attributes:
         encoder: the model.
-        checkpoint: as given.
-        loss_fn: as given.
     """
 
     mean: Tensor
     std: Tensor
-
     loss_fn: Any
 
     def __init__(self, model: Any, checkpoint: Checkpoint, loss_fn: ContrastiveLoss | None) -> None:
@@ -187,12 +184,7 @@ class DualEncoder(nn.Module):
         changes only the scale of the probabilities, not the order of similarities. What ``sigmoid`` adds to logits is
         written as ``logit_bias`` if the model has one; a model without one, as CLIP, has no place for it.
 
-        Args:
-            index: of a batch, as of a call.
-            pixels: likewise.
-            labels: likewise.
-            keys: likewise.
-            **texts: likewise.
+        The arguments are a batch, as those of `forward`.
         """
         loss_fn = copy.deepcopy(self.loss_fn).eval()
         loss_fn.gather = False  # only one process writes

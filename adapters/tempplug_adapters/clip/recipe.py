@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from tempplug.options import Choice, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import OPTIMIZERS, SCHEDULES, LossRecipe, Recipe, integer, integer_or_none
+from tempplug_adapters.training.recipe import LossRecipe, Optimizer, OwnModel, Recipe, Schedule, integer, integer_or_none
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 _LOSS = LossRecipe(layout="cross-view", strategy="learnable", symmetric=True)
@@ -30,18 +30,15 @@ class ClipRecipe(Recipe):
     per_device_train_batch_size: Annotated[int | None, integer("images per step and process, each with one caption", 2)] = 512
     learning_rate: Annotated[float, Number(above=0, help="highest value")] = 1e-5
     weight_decay: Annotated[float, Number(at_least=0, help="of weights, not of temperatures, gains and biases")] = 0.1
-    optimizer: Annotated[str, Choice(OPTIMIZERS, help="of the weights; --optim selects one of transformers instead")] = "adamw"
+    optimizer: Optimizer = "adamw"
     warmup_steps: Annotated[
         float, Number(at_least=0, help="steps of the rising learning rate; below 1 a share of the training")
     ] = 0.1
-    lr_scheduler_type: Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")] = "cosine"
+    lr_scheduler_type: Schedule = "cosine"
     model_name_or_path: Annotated[
         str, Text(help="CLIP, SigLIP or another dual encoder of transformers: a folder or a name on the Hugging Face hub")
     ] = "openai/clip-vit-base-patch32"
-    encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
-    ] = None
+    encoder: OwnModel = None
     templates: Annotated[
         tuple[str, ...], Words(minimum_length=1, help="captions of images that have a class, {} for its name")
     ] = ("a photo of a {}.",)

@@ -1,4 +1,4 @@
-"""One builder of the commands ``tempplug eval NAME``, and the report that those for text models share.
+"""The commands ``tempplug eval NAME``: one builder, what those for text models share, and ``tempplug eval trained``.
 
 It imports no framework, so that ``--help`` is fast.
 """
@@ -19,8 +19,10 @@ from typing import Any
 from tempplug.errors import ConfigError
 from tempplug.options import options_of
 from tempplug.parser import Parser
+from tempplug_adapters.ending import ending, number
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.flags import add_setting, device_flag
+from tempplug_adapters.training.use_command import open_folder, trained_parser
 
 Flags = Mapping[str, Mapping[str, Any]]
 """Options of `argparse.ArgumentParser.add_argument` by flag."""
@@ -145,3 +147,27 @@ def shown_progress() -> Iterator[Progress]:
             bar.update(fraction - bar.n)
 
         yield progress
+
+
+def eval_trained(arguments: list[str]) -> int:
+    """Measures a trained folder anew, as ``tempplug eval trained`` with the words after it; returns the exit status."""
+    dataset = {"metavar": "DATASET", "help": "where the training's data are now (default: as in the training)"}
+    parser = trained_parser(
+        "eval trained", "Measure a trained folder anew, as at the end of its training, and compare.", ("--dataset", dataset)
+    )
+    options = parser.parse_args(arguments)
+    from tempplug_adapters.training.command_line import data_folder, quietly  # these import torch, which --help does not need
+    from tempplug_adapters.training.trained import METRICS_FILE, read_folder_file
+
+    with quietly():
+        trained = open_folder(options)
+        with shown_progress() as progress:
+            found = trained.evaluate(
+                data_folder(options.data_dir), options.dataset, progress=lambda done: progress(done, "evaluate")
+            )
+        before = read_folder_file(trained.folder, METRICS_FILE)["evaluation"]
+    apart = max((abs(found[name] - before[name]) for name in found.keys() & before.keys()), default=0.0)
+    said = [f"{len(found)} figures; largest difference from {METRICS_FILE}: {number(apart)}"]
+    then = f"tempplug embed {shlex.quote(options.folder)} DATA --output vectors.npy"
+    print(ending(said, found, then, more=str(trained.folder / METRICS_FILE)))
+    return 0

@@ -38,7 +38,7 @@ class GenderWords:
             raise DataError("a list of gender words must hold at least one pair.")
         for word in (word for pair in lowered for word in pair):
             if not _WORD.fullmatch(word):
-                raise DataError(f"gender word {word!r} must be one word, of letters alone.")
+                raise DataError(f"gender word {word!r} must be one word of letters only.")
         males, females = ({pair[side] for pair in lowered} for side in (0, 1))
         both = sorted(males & females)
         if both:

@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
-from tempplug_adapters.bias_evaluation.bias_data import find_bias_file, has_bias_file
+from tempplug_adapters.bias_evaluation import find_bias_file, has_bias_file
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import MODEL, MaskedLanguageModel
 from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
@@ -25,10 +25,8 @@ from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
 from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.simcse.data import Sentences, read_samples
 from tempplug_adapters.simcse.model import initialise
-from tempplug_adapters.simcse.sentence_method import SentenceMethod
-from tempplug_adapters.storage.files import write_into
+from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
 from tempplug_adapters.training.method import Card, Restored, Run, Source
-from tempplug_adapters.training.optimizer import Treatment
 
 POOLING = "cls_before_pooler"
 """The vector of a sentence: [CLS], which the projection of the training reads."""
@@ -84,34 +82,19 @@ class Quadruples(Sentences):
     ambiguous: Mapping[str, int] = {}
 
 
-class MabelModule(nn.Module):
-    """Maps quadruples of sentences to the loss.
+class MabelModule(SentenceModule):
+    """Maps quadruples of sentences to the loss from premises to hypotheses, in one direction."""
 
-    Attributes:
-        model: the masked language model and the training projection.
-        loss_fn: the loss from premises to hypotheses, in one direction.
-        text_keys: [n, 4] number of each sentence, equal for equal sentences; None where no term on negatives reads it.
-    """
-
-    text_keys: Tensor | None
+    loss_fn: ContrastiveLoss
 
     def __init__(self, recipe: MabelRecipe, data: Quadruples, loss_fn: ContrastiveLoss) -> None:
-        super().__init__()
-        self.model = MabelModel.from_pretrained(recipe.model_name_or_path, recipe.encoder)
+        super().__init__(MabelModel.from_pretrained(recipe.model_name_or_path, recipe.encoder), data, loss_fn)
         if not recipe.mlm_weight:  # DistributedDataParallel would wait for the gradients of unused parameters
             used = {id(each) for each in self.model.encoder.base_model.parameters()}
             for each in self.model.encoder.parameters():
                 each.requires_grad_(id(each) in used)
-        self.loss_fn, self.items, self.recipe = loss_fn, len(data), recipe
-        keys = torch.from_numpy(data.views.keys) if "keys" in loss_fn.takes else None
-        self.register_buffer("text_keys", keys, persistent=False)
+        self.items, self.recipe = len(data), recipe
         self._terms: dict[str, Tensor] = {}
-
-    @property
-    def encoder(self) -> nn.Module:
-        """The masked language model that is saved."""
-        encoder: nn.Module = self.model.encoder
-        return encoder
 
     def forward(
         self,
@@ -168,10 +151,6 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
     Source: He et al. 2022, MABEL: Attenuating Gender Bias using Textual Entailment Data; alignment loss a1 of its code.
     """
 
-    def offered(self, data: Quadruples) -> frozenset[str]:
-        """Returns ``index``, and ``keys`` of the hypotheses."""
-        return frozenset({"index", "keys"})
-
     def load(self, recipe: MabelRecipe, source: Source) -> Quadruples:
         """Returns the tokenised pairs with a gender word and their counterfactuals; checks the evaluation data."""
         samples = list(read_samples(source.dataset, recipe.columns, recipe.where))
@@ -209,14 +188,6 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
         """Returns the pretrained model with a projection of random weights."""
         return MabelModule(recipe, data, loss)
 
-    def treatment(self, recipe: MabelRecipe, name: str, parameter: nn.Parameter) -> Treatment:
-        """Excludes biases and normalisation from weight decay, as the Trainer does."""
-        return Treatment(decays=parameter.ndim > 1)
-
-    def collate(self, recipe: MabelRecipe, data: Quadruples, index: Tensor) -> dict[str, Any]:
-        """Returns the padded sentences of some quadruples, and a copy with masked tokens."""
-        return data.batch(index)
-
     def evaluate(self, recipe: MabelRecipe, module: Any, data: Quadruples, run: Run) -> dict[str, float]:
         """Returns LM, SS and ICAT of StereoSet, and MABEL's score of CrowS-Pairs, all for gender.
 
@@ -234,15 +205,6 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
         if has_bias_file(data.data_dir, DEVELOPMENT_FILE):
             found["validation_icat"] = evaluate_stereoset(model, read_stereoset(data.data_dir, DEVELOPMENT_FILE)).icat
         return found
-
-    def save(self, recipe: MabelRecipe, module: Any, data: Quadruples, output_dir: Path) -> None:
-        """Writes the masked language model with its tokenizer as a plain Hugging Face folder."""
-
-        def write(folder: Path) -> None:
-            module.encoder.save_pretrained(folder)
-            data.tokenizer.save_pretrained(folder)
-
-        write_into(output_dir, write)
 
     def kept(self, recipe: MabelRecipe, module: Any, data: Quadruples) -> dict[str, Any]:
         """Returns how texts become vectors."""

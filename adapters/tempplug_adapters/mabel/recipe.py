@@ -11,7 +11,16 @@ from tempplug.errors import ConfigError
 from tempplug.options import Choice, Number, Text, Words
 from tempplug_adapters.simcse.recipe import SimCSERecipe
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import GradientNorm, LossRecipe, Optimizer, Recipe, Schedule, integer, integer_or_none
+from tempplug_adapters.training.recipe import (
+    GradientNorm,
+    LossRecipe,
+    Optimizer,
+    OwnModel,
+    Recipe,
+    Schedule,
+    integer,
+    integer_or_none,
+)
 
 GENDER_WORDS: Final = "gender_words.tsv"
 """Default word list: this file in the data folder, its ``text/bias`` or its ``bias``."""
@@ -46,10 +55,7 @@ class MabelRecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="masked language model, its head included: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
-    encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
-    ] = None
+    encoder: OwnModel = None
     max_length: Annotated[int, integer("tokens of a sentence in training; the rest is cut", 3)] = 128
     alignment_weight: Annotated[float, Number(at_least=0, help="of the loss that aligns a pair with its counterfactual")] = 0.05
     alignment_of: Annotated[

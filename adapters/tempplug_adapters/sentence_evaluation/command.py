@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tempplug.errors import ConfigError
@@ -15,21 +14,14 @@ from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_evaluation.encoder import LibraryEncoder, SentenceEncoder
 
-Check = Callable[[Namespace], None]
-
 HUB_NOTE = (
-    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK:\n"
-    "         compare with the literature by --data-dir"
+    "note     the hub's texts are not tokenised as in SentEval, and its SICK-R is all of SICK;\n"
+    "         for numbers that compare with the literature, give --data-dir"
 )
 
 
-def encoder_command(*, check: Check, measure: Measure, table: Table, flags: Flags, needs: str = "", **more: Any) -> EvalCommand:
-    """Returns a command that measures a sentence encoder; ``needs`` names the data files that it requires."""
-
-    def whole_check(options: Namespace) -> None:
-        if needs and options.data_dir is None:
-            raise ConfigError(f"--data-dir is missing: name the folder with {needs}, or set TEMPPLUG_DATA.")
-        check(options)
+def encoder_command(*, measure: Measure, table: Table, flags: Flags, **more: Any) -> EvalCommand:
+    """Returns a command that measures a sentence encoder; see `text_command`."""
 
     def load(options: Namespace) -> SentenceEncoder | LibraryEncoder:
         # imported here, so that --help and a mistyped option answer at once
@@ -47,20 +39,16 @@ def encoder_command(*, check: Check, measure: Measure, table: Table, flags: Flag
         data, *rows = table(options, found)
         return [*head, f"{data}; {found['sentences']} sentences in {found['seconds']:.1f} s", *rows]
 
-    model = "folder of a transformers or sentence-transformers model, or its name on the hub"
-    pooling = "pool the transformer so, without what else the model has (default: as the model says, else cls_before_pooler)"
-    prompt = "which of the model's prompts stands before sentences (default: as the model says)"
+    pooling = "pooling of the transformer, without the model's other modules (default: the model's own, else cls_before_pooler)"
     own: Flags = {
         "--pooling": {"choices": POOLINGS, "help": pooling},
-        "--prompt-name": {"help": prompt},
-        "--max-length": {"type": int, "help": "longest sentence in tokens (default: as the model says)"},
+        "--prompt-name": {"help": "name of the model's prompt that is put before each sentence (default: the model's own)"},
+        "--max-length": {"type": int, "help": "longest sentence in tokens (default: the model's own)"},
     }
-    batch = (512, "sentences handed to the encoder at once")
     return text_command(
-        model=model,
-        batch=batch,
+        model="folder of a transformers or sentence-transformers model, or its name on the hub",
+        batch=(512, "sentences per call of the encoder"),
         flags={**own, **flags},
-        check=whole_check,
         load=load,
         measure=measured,
         table=whole_table,
@@ -94,25 +82,24 @@ def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
 
 
 def _check_transfer(options: Namespace) -> None:
-    from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED, prepare_transfer
+    from tempplug_adapters.sentence_evaluation.transfer import prepare_transfer
 
-    protocol = FAST if options.fast else REPORTED
-    prepare_transfer(options.data_dir, options.tasks, protocol=protocol, backend=options.backend)
+    if options.data_dir is None:
+        raise ConfigError("--data-dir is missing: name the folder with MR.tsv.gz and the other tasks, or set TEMPPLUG_DATA.")
+    prepare_transfer(options.data_dir, options.tasks, **_protocol(options))
 
 
 def _transfer(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress: Progress) -> dict[str, Any]:
-    from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED, evaluate_transfer
+    from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 
-    return evaluate_transfer(
-        encoder,
-        options.data_dir,
-        options.tasks,
-        protocol=FAST if options.fast else REPORTED,
-        backend=options.backend,
-        batch_size=options.batch_size,
-        device=next(encoder.model.parameters()).device,
-        progress=progress,
-    ).to_dict()
+    more = {"batch_size": options.batch_size, "device": next(encoder.model.parameters()).device, **_protocol(options)}
+    return evaluate_transfer(encoder, options.data_dir, options.tasks, progress=progress, **more).to_dict()
+
+
+def _protocol(options: Namespace) -> dict[str, Any]:
+    from tempplug_adapters.sentence_evaluation.transfer import FAST, REPORTED
+
+    return {"protocol": FAST if options.fast else REPORTED, "backend": options.backend}
 
 
 def _transfer_table(options: Namespace, found: dict[str, Any]) -> list[str]:
@@ -153,9 +140,8 @@ TRANSFER = encoder_command(
     name="transfer",
     then="tempplug eval sts {model}",
     description="Accuracy of a linear classifier on a sentence encoder's vectors, by SentEval's protocol.",
-    epilog="accuracy: of rows that chose nothing. dev: of the rows that chose the strength of the weight decay.",
+    epilog="accuracy: on held-out rows. dev: on the rows that select the strength of the weight decay.",
     data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA)",
-    needs="MR.tsv.gz and the other tasks",
     flags={
         "--tasks": tasks_flag(TRANSFER_TASKS),
         "--backend": _backend(

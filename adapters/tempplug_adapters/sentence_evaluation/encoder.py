@@ -19,7 +19,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface.loading import explained, load_pretrained, load_sentence_transformer, load_tokenizer
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, check_pooling, pool
 from tempplug_adapters.modes import evaluating
-from tempplug_adapters.sentence_evaluation.encoder_settings import (
+from tempplug_adapters.sentence_evaluation.encoder_folder import (
     ENCODER_FILE,
     LIBRARY_FILE,
     MODULES_FILE,
@@ -87,7 +87,7 @@ class SentenceEncoder:
         tokenizer: Any,
         pooling: str,
         max_length: int | None = None,
-        pooling_source: str = "as asked",
+        pooling_source: str = "as given",
         normalised: bool = False,
         prompt: str = "",
     ) -> None:
@@ -137,7 +137,7 @@ def load_encoder(
     Args:
         model_name_or_path: a folder (transformers or sentence-transformers layout) or a name on the Hugging Face hub.
         pooling: one of `pooling.POOLINGS`, for the transformer alone, without the other modules of the folder; by default that
-            of the folder, else ``cls_before_pooler`` (see `encoder_settings.read_encoder_settings`).
+            of the folder, else ``cls_before_pooler`` (see `encoder_folder.read_encoder_settings`).
         max_length: longest input in tokens; by default that of the folder, else the number of positions of the model.
         device: by default the first CUDA device if there is one, else the CPU.
         prompt_name: name of one of the model's prompts; by default the default prompt of its folder, if any.

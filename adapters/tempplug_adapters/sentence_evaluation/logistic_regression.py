@@ -1,7 +1,8 @@
 """SentEval's classifier, many fits at once: multinomial logistic regression by mini-batches, stopped early on a dev set.
 
 Rows, order and first weights of each fit are those of a single fit, so that the numbers equal SentEval's digit for digit;
-scikit-learn's regression differs by up to two points. Fits with equally many batches per epoch share every operation.
+scikit-learn's regression differs by up to two points. Fits with equally many batches per epoch share every operation. The
+three ways to compute an accuracy are SentEval's: nested folds, folds on the training rows, a dev split.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -73,9 +76,9 @@ class Fit:
     drawn: int = 0
 
     @classmethod
-    def held_out(cls, rows: Rows, l2: tuple[float, ...], share: float = 0.05) -> Fit:
-        """Returns a fit with a random share of the rows as dev rows."""
-        order, kept = np.random.RandomState(SEED).permutation(len(rows)), int(share * len(rows))
+    def held_out(cls, rows: Rows, l2: tuple[float, ...]) -> Fit:
+        """Returns a fit with 5 per cent of the rows, drawn at random, as dev rows."""
+        order, kept = np.random.RandomState(SEED).permutation(len(rows)), int(0.05 * len(rows))
         return cls(rows[order[kept:]], rows[order[:kept]], l2, len(rows))
 
     def orders(self) -> Iterator[Rows]:
@@ -210,3 +213,95 @@ def _padded(rows: Sequence[Rows], like: Tensor) -> tuple[Tensor, Tensor]:
     padded = pad_sequence([torch.from_numpy(each) for each in rows], batch_first=True)
     weight = torch.arange(padded.shape[1]) < torch.tensor([[len(each)] for each in rows])
     return padded.to(like.device), weight.to(like)
+
+
+STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2)
+"""Candidates for the weight decay (L2)."""
+
+
+class Split(NamedTuple):
+    """Rows of a task, in the order that determines the folds.
+
+    Attributes:
+        features: [N, D], floating.
+        labels: class numbers [N], int64.
+    """
+
+    features: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """The accuracies of a task in per cent, rounded to two decimals as in SentEval.
+
+    Attributes:
+        dev: accuracy of the best weight decay, on the rows that chose it.
+        test: accuracy on held-out rows.
+        predicted: class of each row [N], int64.
+    """
+
+    dev: float
+    test: float
+    predicted: Tensor
+
+
+def nested_folds(rows: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
+    """Returns the mean over test folds; an inner cross-validation chooses the weight decay of each (MR, CR, SUBJ, MPQA).
+
+    Args:
+        rows: all rows of the task.
+        classes: number of classes.
+        folds: from 2 to the number of rows of the rarest class.
+        classifier: see `Classifier`.
+    """
+    features, labels = rows
+    codes = labels.cpu().numpy()
+    outer = list(_folds(codes, folds))
+    strengths, dev = [], []
+    for train, _ in outer:
+        inner = [Fit(train[a], train[b], STRENGTHS) for a, b in _folds(codes[train], folds)]
+        best, score = _choice(fit_all(features, labels, inner, classes, classifier))
+        strengths.append(best)
+        dev.append(score)
+    chosen = [Fit.held_out(train, (best,)) for (train, _), best in zip(outer, strengths, strict=True)]
+    predicted, test = torch.empty_like(labels), []
+    for (_, fold), fitted in zip(outer, fit_all(features, labels, chosen, classes, classifier), strict=True):
+        where = torch.from_numpy(fold).to(labels.device)
+        predicted[where] = fitted.predict(features[where])[0]
+        test.append(_per_cent(predicted[where], labels[where]))
+    return Accuracy(round(float(np.mean(dev)), 2), round(float(np.mean(test)), 2), predicted)
+
+
+def folds_on_train(train: Split, test: Split, classes: int, folds: int, classifier: Classifier) -> Accuracy:
+    """Returns the accuracy on the test rows; a cross-validation on the others chooses the weight decay (TREC, MRPC)."""
+    fits = [Fit(a, b, STRENGTHS) for a, b in _folds(train.labels.cpu().numpy(), folds)]
+    best, dev = _choice(fit_all(*train, fits, classes, classifier))
+    (fitted,) = fit_all(*train, [Fit.held_out(np.arange(len(train.labels)), (best,))], classes, classifier)
+    predicted = fitted.predict(test.features)[0]
+    return Accuracy(dev, _per_cent(predicted, test.labels), predicted)
+
+
+def dev_split(train: Split, dev: Split, test: Split, classes: int, classifier: Classifier) -> Accuracy:
+    """Returns the accuracy on the test rows; the dev rows choose the weight decay and when to stop (SST2)."""
+    rows = np.arange(len(train.labels) + len(dev.labels))
+    fit = Fit(rows[: len(train.labels)], rows[len(train.labels) :], STRENGTHS)
+    joined = Split(torch.cat([train.features, dev.features]), torch.cat([train.labels, dev.labels]))
+    (fitted,) = fit_all(*joined, [fit], classes, classifier)
+    best, score = _choice([fitted])
+    predicted = fitted.predict(test.features)[STRENGTHS.index(best)]
+    return Accuracy(score, _per_cent(predicted, test.labels), predicted)
+
+
+def _folds(codes: NDArray[np.int64], folds: int) -> Iterator[tuple[Rows, Rows]]:
+    return iter(StratifiedKFold(folds, shuffle=True, random_state=SEED).split(np.zeros(len(codes)), codes))
+
+
+def _choice(fits: list[Fitted]) -> tuple[float, float]:
+    """Returns the weight decay with the best mean dev accuracy, the weakest of equals, and that accuracy in per cent."""
+    scores = np.round(100 * np.mean([fitted.accuracy.cpu().numpy() for fitted in fits], axis=0), 2)
+    return STRENGTHS[int(scores.argmax())], float(scores.max())
+
+
+def _per_cent(predicted: Tensor, labels: Tensor) -> float:
+    return round(100 * float((predicted == labels).double().mean()), 2)

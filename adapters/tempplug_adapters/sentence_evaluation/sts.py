@@ -191,13 +191,7 @@ def evaluate_sts(
 def prepare_sts(
     data_dir: str | Path | None = None, tasks: Sequence[str] | None = None, split: str = "test", backend: str = "tempplug"
 ) -> tuple[dict[str, StsPairs], InstalledMteb | None]:
-    """Returns all that `evaluate_sts` needs besides an encoder: the pairs by task, and mteb if it is the backend.
-
-    Raises:
-        UnknownNameError: a task is unknown.
-        ConfigError: an option is out of range, or mteb is chosen but not installed.
-        DataError: a data file is missing or malformed.
-    """
+    """Returns all that `evaluate_sts` needs besides an encoder, with its errors: the pairs by task, and mteb if chosen."""
     names = _tasks_of(tasks, split)
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
@@ -206,14 +200,10 @@ def prepare_sts(
 
 
 def evaluate_stsb(
-    encode: Encode,
-    data_dir: str | Path | None = None,
-    split: str = "dev",
-    batch_size: int = 512,
-    progress: Progress = no_progress,
+    encode: Encode, data_dir: str | Path | None = None, split: str = "dev", progress: Progress = no_progress
 ) -> float:
     """Returns Spearman × 100 on STS-B, the criterion for the best checkpoint; see `evaluate_sts`."""
-    return evaluate_sts(encode, data_dir, ("STSB",), split, batch_size, progress=progress).spearman["STSB"]
+    return evaluate_sts(encode, data_dir, ("STSB",), split, progress=progress).spearman["STSB"]
 
 
 def _tasks_of(tasks: Sequence[str] | None, split: str) -> tuple[str, ...]:

@@ -1,16 +1,25 @@
-"""The transfer protocol of SentEval: accuracy of linear classifiers on frozen sentence vectors, on seven tasks."""
+"""The transfer protocol of SentEval: accuracy of linear classifiers on frozen sentence vectors, on seven tasks.
+
+The classifiers are trained here, or by an installed package senteval. It is on no package index, and as published it needs
+Python below 3.11 and a CUDA device; current systems need a fork.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import importlib
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug_adapters.sentence_evaluation.encoding import (
     Encode,
     Progress,
@@ -19,14 +28,21 @@ from tempplug_adapters.sentence_evaluation.encoding import (
     encode_distinct,
     no_progress,
 )
-from tempplug_adapters.sentence_evaluation.folds import Accuracy, Split, dev_split, folds_on_train, nested_folds
-from tempplug_adapters.sentence_evaluation.installed_senteval import InstalledSentEval
-from tempplug_adapters.sentence_evaluation.logistic_regression import Classifier
+from tempplug_adapters.sentence_evaluation.logistic_regression import (
+    Accuracy,
+    Classifier,
+    Split,
+    dev_split,
+    folds_on_train,
+    nested_folds,
+)
+from tempplug_adapters.sentence_evaluation.senteval_files import senteval_folder, write_transfer_files
 from tempplug_adapters.sentence_evaluation.transfer_data import (
     TRANSFER_TASKS,
     Labelled,
     TransferTask,
     find_transfer_task,
+    load_rows,
     load_transfer,
 )
 
@@ -91,6 +107,103 @@ class TransferResult:
         return {name: getattr(self, name) for name in names}
 
 
+BATCH = 128
+"""Sentences per call by senteval; no effect on results, because the vectors are looked up."""
+
+
+class InstalledSentEval:
+    """The installed senteval.
+
+    Args:
+        folds: folds of the cross-validation.
+        classifier: settings of the classifier.
+
+    Raises:
+        ConfigError: senteval is not installed, cannot be imported, or is another package of that name.
+    """
+
+    def __init__(self, folds: int, classifier: Classifier) -> None:
+        try:
+            package: Any = importlib.import_module("senteval")
+        except ModuleNotFoundError as error:
+            missing = f"backend='senteval': the installed senteval needs {error.name}, which is missing."
+            if error.name == "senteval":
+                missing = (
+                    "backend='senteval' needs the package senteval, which is not installed. No index has it: clone SentEval or "
+                    "a fork of it and pip install the folder, or use the backend tempplug, which gives the same numbers."
+                )
+            raise ConfigError(missing) from error
+        except Exception as error:
+            raise ConfigError(f"backend='senteval': senteval cannot be imported: {_said(error)}.") from error
+        self.where = getattr(package, "__file__", None) or "of unknown place"
+        if not callable(getattr(package, "SE", None)):
+            raise ConfigError(
+                f"backend='senteval': the package senteval at {self.where} has no SE(params, batcher, prepare); it is another "
+                "package of that name."
+            )
+        self.engine = package.SE
+        chosen = asdict(classifier)
+        trained = {"nhid": 0, "optim": chosen.pop("optimizer"), **chosen}
+        self.settings = {"usepytorch": True, "kfold": folds, "batch_size": BATCH, "classifier": trained}
+
+    def evaluate(
+        self,
+        tasks: Sequence[str],
+        data_dir: str | Path,
+        places: dict[str, int],
+        vectors: Tensor,
+        progress: Callable[[str], None],
+    ) -> dict[str, dict[str, Any]]:
+        """Returns senteval's results by task: ``devacc``, ``acc``, ``ntest``, and ``f1`` of MRPC.
+
+        Args:
+            tasks: names from `transfer_data.TRANSFER_TASKS`.
+            data_dir: SentEval's own data folder, or one for `transfer_data.load_transfer`, which is converted to SentEval's
+                layout in a temporary folder.
+            places: row of each text, its words joined by spaces; ``.`` for a text without words.
+            vectors: [U, D].
+            progress: called with the name of each task before it starts.
+
+        Raises:
+            ConfigError: senteval fails, or returns another structure.
+            DataError: the data cannot be converted.
+        """
+        table = vectors.numpy()
+
+        def batcher(params: Any, batch: Sequence[Sequence[str]]) -> NDArray[Any]:
+            return np.stack([table[places[" ".join(words) or "."]] for words in batch])
+
+        with ExitStack() as stack:
+            if senteval_folder(data_dir) is None:
+                task_path = stack.enter_context(tempfile.TemporaryDirectory(prefix="senteval-"))
+                for task in tasks:
+                    for split, rows in load_rows(task, data_dir).items():
+                        write_transfer_files(Path(task_path) / "downstream", task, split, rows)
+            else:
+                task_path = str(data_dir)
+            return {task: self._one(task, task_path, batcher, progress) for task in tasks}
+
+    def _one(self, task: str, task_path: str, batcher: Any, progress: Callable[[str], None]) -> dict[str, Any]:
+        progress(task)
+        try:
+            found = self.engine({**self.settings, "task_path": task_path}, batcher, lambda params, samples: None).eval(task)
+        except TempplugError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                f"senteval at {self.where} failed on {task}: {_said(error)}. SentEval as published needs Python below 3.11 "
+                "and a CUDA device; use a fork without these needs, or the backend tempplug, which gives the same numbers."
+            ) from error
+        wanted = ("devacc", "acc", "ntest", *(["f1"] if task == "MRPC" else []))
+        if not isinstance(found, dict) or not set(wanted) <= found.keys():
+            raise ConfigError(f"senteval at {self.where} returned {str(found)[:80]} for {task}, wanted {', '.join(wanted)}.")
+        return {key: int(found[key]) if key == "ntest" else float(found[key]) for key in wanted}
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}".rstrip(": .")
+
+
 def evaluate_transfer(
     encode: Encode,
     data_dir: str | Path,
@@ -113,7 +226,7 @@ def evaluate_transfer(
         tasks: names from `transfer_data.TRANSFER_TASKS`; by default all seven.
         protocol: folds and classifier; `FAST` for ``dev`` during training.
         backend: one of `BACKENDS`; ``senteval`` passes the vectors to the installed package of that name, which takes many
-            times as long (see `installed_senteval`).
+            times as long (see `InstalledSentEval`).
         batch_size: sentences per call, at least 1.
         device: device for this package's classifiers.
         progress: called while sentences are encoded, which counts as half, and with the name of each task before its
@@ -157,13 +270,7 @@ def evaluate_transfer(
 def prepare_transfer(
     data_dir: str | Path, tasks: Sequence[str] | None = None, *, protocol: Protocol = REPORTED, backend: str = "tempplug"
 ) -> tuple[dict[str, dict[str, Labelled]], InstalledSentEval | None]:
-    """Returns all that `evaluate_transfer` needs besides an encoder: the rows by task, and senteval if it is the backend.
-
-    Raises:
-        UnknownNameError: a task is unknown.
-        ConfigError: an option is out of range, or senteval is chosen but not installed.
-        DataError: a data file is missing or malformed, or a class has fewer rows than there are folds.
-    """
+    """Returns all that `evaluate_transfer` needs besides an encoder, with its errors: rows by task, and senteval if chosen."""
     names = check_tasks(TRANSFER_TASKS if tasks is None else tasks, TRANSFER_TASKS)
     if backend not in BACKENDS:
         raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
@@ -180,7 +287,7 @@ def _check_classes(task: TransferTask, splits: dict[str, Labelled], folds: int) 
         counts = [split.labels.count(number) for number in range(len(task.classes))]
         if name in ("", "train") and len(task.splits) < 3 and min(counts) < folds:
             rarest = task.classes[counts.index(min(counts))]
-            raise DataError(f"{task.name} has {min(counts)} rows of class {rarest}, but {folds} folds need as many at least.")
+            raise DataError(f"{task.name} has {min(counts)} rows of class {rarest}, but {folds} folds need at least {folds}.")
 
 
 def _features(split: Labelled, places: dict[str, int], vectors: Tensor) -> Split:

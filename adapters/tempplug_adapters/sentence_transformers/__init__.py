@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers.cached import CachedTemperatureRankingLoss
-    from tempplug_adapters.sentence_transformers.callback import TemperatureRankingCallback
     from tempplug_adapters.sentence_transformers.columns import NamedColumns
     from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
-    from tempplug_adapters.sentence_transformers.trainer import TemperatureSentenceTransformerTrainer
+    from tempplug_adapters.sentence_transformers.trainer import (
+        TemperatureRankingCallback,
+        TemperatureSentenceTransformerTrainer,
+    )
 
 _HOMES = {
     "CachedTemperatureRankingLoss": "cached",
     "NamedColumns": "columns",
-    "TemperatureRankingCallback": "callback",
+    "TemperatureRankingCallback": "trainer",
     "TemperatureRankingLoss": "loss",
     "TemperatureSentenceTransformerTrainer": "trainer",
 }

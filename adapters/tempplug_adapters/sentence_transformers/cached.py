@@ -120,6 +120,3 @@ class CachedTemperatureRankingLoss(TemperatureRankingLoss, CachedLossMixin):
         """Returns the settings for the model card."""
         sizes = {"mini_batch_size": self.mini_batch_size, "mini_batch_num_tokens": self.mini_batch_num_tokens}
         return {**super().get_config_dict(), **sizes}
-
-
-__all__ = ["CachedTemperatureRankingLoss"]

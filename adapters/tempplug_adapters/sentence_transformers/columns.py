@@ -1,4 +1,4 @@
-"""Columns of a data set that a loss reads beside the texts, from the data collator to the loss.
+"""What a loss reads of a batch beside the embeddings: columns of the data set, and token ids for terms on negatives.
 
 A Trainer of the library hands a loss the features of each text column, and one label. Other numbers therefore travel among the
 features of the first column, under the name of the loss's argument.
@@ -6,11 +6,15 @@ features of the first column, under the name of the loss's argument.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from tempplug.errors import ConfigError
 
@@ -78,13 +82,13 @@ def require_named(given: Mapping[str, Tensor | None], wanted: Iterable[str]) -> 
 
 
 def as_argument(name: str, values: Tensor, negatives: int, of_rows: bool) -> Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]:
-    """Returns a column as the argument of a loss.
+    """Returns a column as the argument ``name`` of a loss.
 
     Args:
-        name: of the argument.
-        values: [B], of a row; or [B, 1 + k], of its positive and its negatives; or uncertainty [B, 2], of both views.
-        negatives: k.
-        of_rows: whether terms on negatives read it, of each text.
+        name: name of the column and the argument.
+        values: [B], of each row; or [B, 1 + k], of its positive and its negatives; or uncertainty [B, 2], of both views.
+        negatives: k, the number of hard negatives of a row.
+        of_rows: whether a term on negatives reads a value of each text.
     """
     if name == "uncertainty" and values.ndim == 2:
         return tuple(values.unbind(1))
@@ -96,14 +100,7 @@ def as_argument(name: str, values: Tensor, negatives: int, of_rows: bool) -> Ten
 
 
 def refuse_missing_columns(dataset: Any, wanted: Iterable[str], label_columns: Iterable[str], where: str) -> None:
-    """Raises ConfigError where a data set lacks a column that its loss reads; one of unknown columns passes.
-
-    Args:
-        dataset: of a Trainer, or None.
-        wanted: names that the loss reads.
-        label_columns: names of the library's label column.
-        where: the data set's name in the message.
-    """
+    """Raises ConfigError if the data set ``where`` lacks a column that its loss reads; unknown columns are not checked."""
     columns = getattr(dataset, "column_names", None)
     if not isinstance(columns, list):
         return
@@ -112,3 +109,67 @@ def refuse_missing_columns(dataset: Any, wanted: Iterable[str], label_columns: I
             raise ConfigError(
                 f"the loss reads {name}=, and {where} has no column '{name}', but {', '.join(columns)}: add or rename one."
             )
+
+
+def token_rows(features: Mapping[str, Any]) -> list[list[int]]:
+    """Returns the token ids of each text of a column, from a padded, a flattened or a StaticEmbedding's batch.
+
+    Raises:
+        ConfigError: the column holds no token ids.
+    """
+    if "input_ids" not in features:
+        raise ConfigError(f"negatives= read the token ids of a batch, but its columns hold only {', '.join(features)}.")
+    ids = features["input_ids"]
+    if "attention_mask" in features and ids.ndim == 2:
+        masks = features["attention_mask"].bool().cpu()
+        return [row[mask].tolist() for row, mask in zip(ids.cpu(), masks, strict=True)]
+    flat = ids.flatten().tolist()
+    ends = features["cu_seq_lens_q"].tolist() if "cu_seq_lens_q" in features else [*features["offsets"].tolist(), len(flat)]
+    return [flat[start:end] for start, end in pairwise(ends)]
+
+
+def text_keys(rows: list[list[int]]) -> Tensor:
+    """Returns a number for each text, [B] int64, equal for equal texts, also on other processes."""
+    digests = (hashlib.blake2b(np.array(row, np.int32).tobytes(), digest_size=8).digest() for row in rows)
+    return torch.tensor([int.from_bytes(digest, "little", signed=True) for digest in digests])
+
+
+class Guide:
+    """A guide model's embeddings of the texts of a batch; the model is not trained.
+
+    Args:
+        guide: a SentenceTransformer.
+        model: the SentenceTransformer that is trained. Where vocabulary or longest text differ, the guide's tokens come from
+            the decoded texts, which lack special tokens.
+
+    Raises:
+        ConfigError: one of them has no tokenizer.
+    """
+
+    def __init__(self, guide: Any, model: Any) -> None:
+        for name, each in (("guide", guide), ("model", model)):
+            if getattr(each, "tokenizer", None) is None:
+                raise ConfigError(
+                    f"guide= needs the tokenizers of both models, and {name} of type {type(each).__name__} has none."
+                )
+        self.guide, self.tokenizer = guide.eval(), model.tokenizer
+        both = isinstance(guide.tokenizer, PreTrainedTokenizerBase) and isinstance(model.tokenizer, PreTrainedTokenizerBase)
+        alike = both and guide.tokenizer.get_vocab() == model.tokenizer.get_vocab()
+        self.same_tokens = alike and guide.max_seq_length >= model.max_seq_length
+
+    @torch.no_grad()
+    def embed(self, rows: list[list[int]], size: int, device: torch.device) -> Tensor:
+        """Returns the guide's embeddings, [B, E], of token ids of the trained model, ``size`` texts at a time."""
+        guide = self.guide.to(device)
+        found = []
+        for begin in range(0, len(rows), size):
+            some = rows[begin : begin + size]
+            if self.same_tokens:
+                features = dict(guide.tokenizer.pad({"input_ids": some}, return_tensors="pt"))
+            else:
+                decode = getattr(self.tokenizer, "batch_decode", None) or self.tokenizer.decode_batch
+                read = getattr(guide, "preprocess", None) or guide.tokenize  # before 5.4
+                features = read(decode(some, skip_special_tokens=True))
+            moved = {name: each.to(device) if isinstance(each, Tensor) else each for name, each in features.items()}
+            found.append(guide(moved)["sentence_embedding"])
+        return torch.cat(found)

@@ -16,7 +16,7 @@ except ImportError:  # before 5.7
     if not TYPE_CHECKING:
 
         class CachedLossMixin(losses.CachedMultipleNegativesRankingLoss):
-            """GradCache of the library's own cached loss, of which MatryoshkaLoss knows only subclasses."""
+            """GradCache of the library's own cached loss, as a base class, which MatryoshkaLoss requires."""
 
             forward_cached = losses.CachedMultipleNegativesRankingLoss.forward
 
@@ -29,7 +29,7 @@ MultipleNegativesRankingLoss = losses.MultipleNegativesRankingLoss
 
 
 def dimension_of(model: Any) -> dict[str, int]:
-    """Returns the dimension of a model's embeddings as an option of strategies; nothing where the model does not know it."""
+    """Returns the dimension of a model's embeddings as an option of strategies; none if the model has no such method."""
     known = getattr(model, "get_embedding_dimension", None) or getattr(model, "get_sentence_embedding_dimension", None)
     found = None if known is None else known()
     return {} if found is None else {"dimension": found}

@@ -26,9 +26,16 @@ from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
-from tempplug_adapters.sentence_transformers.columns import NAMED, as_argument, require_named, take_named
+from tempplug_adapters.sentence_transformers.columns import (
+    NAMED,
+    Guide,
+    as_argument,
+    require_named,
+    take_named,
+    text_keys,
+    token_rows,
+)
 from tempplug_adapters.sentence_transformers.library import MultipleNegativesRankingLoss, dimension_of
-from tempplug_adapters.sentence_transformers.texts import Guide, text_keys, token_rows
 from tempplug_adapters.training.recipe import around
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
@@ -150,7 +157,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if similarity_fct is not cos_sim:
             given = f"similarity_fct={function_name(similarity_fct)} gives scores"
             if any(isinstance(term, Hardness) and term.of != "all" for term in terms):
-                raise ConfigError(f"{given}, which are of no row: hardness is that of all_negatives, or of='all'.")
+                raise ConfigError(
+                    f"{given}, which belong to no row: use hardness_mode='all_negatives', or a term hardness with of=all."
+                )
             try:
                 refuse_cosines_only(self.contrastive_loss)
             except ConfigError as error:
@@ -337,6 +346,3 @@ def _by_name(columns: list[Tensor]) -> dict[str, Tensor]:
 def _refuse(argument: str, value: object, wrong: bool, wanted: str) -> None:
     if wrong:
         raise ConfigError(f"{argument}={value!r} {wanted}.")
-
-
-__all__ = ["TemperatureRankingLoss"]

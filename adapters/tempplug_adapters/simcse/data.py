@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import Dataset
 
 from tempplug.errors import ConfigError, DataError, nearest
 from tempplug_adapters.huggingface.loading import load_tokenizer
@@ -162,7 +161,7 @@ def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
         raise DataError(f"{file}, in the row that begins on line {first}: {error}{where}; is a quote left open?") from error
 
 
-class TokenizedViews(Dataset[list[list[int]]]):
+class TokenizedViews:
     """The token ids of each sample's views, from a tokenizer that is called when they are read; a single sentence becomes two
     views, which differ by dropout.
 
@@ -200,9 +199,6 @@ class TokenizedViews(Dataset[list[list[int]]]):
             "input_ids"
         ]
         return ids
-
-    def __getitem__(self, position: int) -> list[list[int]]:
-        return self.rows([position])[0]
 
     def rows(self, positions: Sequence[int]) -> list[list[list[int]]]:
         """Returns the token ids of each view of some samples, which are tokenised together."""

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
 from huggingface_hub import EvalResult
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
 import tempplug
 from tempplug import ContrastiveLoss
@@ -27,30 +26,19 @@ from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, 
 from tempplug_adapters.simcse.data import Sentences, read_samples
 from tempplug_adapters.simcse.model import SimCSEModel
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
-from tempplug_adapters.simcse.sentence_method import SentenceMethod
-from tempplug_adapters.storage.files import write_into, write_json
+from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
+from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.method import RESAMPLED_FILE, Card, Restored, Run, Source
-from tempplug_adapters.training.optimizer import Treatment
 
 RESAMPLES = 200
 """Samples of the pairs of the STS test sets that the mean of these is measured on, too."""
 
 
-class SimCSEModule(nn.Module):
-    """Maps views of sentences to the loss.
-
-    Attributes:
-        model: encoder, pooler, and training heads.
-        loss_fn: the loss from view a to view b, in one direction.
-        views: views per sample.
-        text_keys: [n, 1 to 3] number of each sentence of each sample, equal for equal sentences; None where no term reads it.
-    """
-
-    text_keys: Tensor | None
+class SimCSEModule(SentenceModule):
+    """Maps views of sentences to the loss from view a to view b, in one direction."""
 
     def __init__(self, recipe: SimCSERecipe, data: Sentences, loss_fn: ContrastiveLoss) -> None:
-        super().__init__()
-        self.model = SimCSEModel.from_pretrained(
+        model = SimCSEModel.from_pretrained(
             recipe.model_name_or_path,
             recipe.pooling,
             mlp_only_train=recipe.mlp_only_train,
@@ -58,18 +46,10 @@ class SimCSEModule(nn.Module):
             mlm=recipe.mlm_weight > 0,
             own=recipe.encoder,
         )
-        self.loss_fn, self.views, self.mlm_weight = loss_fn, data.views.views, recipe.mlm_weight
-        self.tokenizer, self.pooling = data.tokenizer, self.model.pooling
-        # Negatives with the text of their anchor's positive are found by the keys of texts, where a term reads them.
-        keys = torch.from_numpy(data.views.keys) if "keys" in getattr(loss_fn, "takes", ()) else None
-        self.register_buffer("text_keys", keys, persistent=False)
+        super().__init__(model, data, loss_fn)
+        self.views, self.mlm_weight = data.views.views, recipe.mlm_weight
+        self.tokenizer, self.pooling = data.tokenizer, model.pooling
         self._seen: tuple[Tensor, ...] = ()
-
-    @property
-    def encoder(self) -> nn.Module:
-        """The pretrained encoder that is saved."""
-        encoder: nn.Module = self.model.encoder
-        return encoder
 
     def forward(self, index: Tensor, **inputs: Tensor) -> Tensor:
         """Returns the loss in nats, [], of the samples ``index``, [B]; the inputs of `SimCSEModel` are [V·B, T] by view."""
@@ -126,10 +106,6 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
         """Returns the number of samples and the width of the embeddings."""
         return {"size": len(data), "dimension": data.config.hidden_size}
 
-    def offered(self, data: Sentences) -> frozenset[str]:
-        """Returns ``index``, and ``keys`` of the texts."""
-        return frozenset({"index", "keys"})
-
     def keys(self, recipe: SimCSERecipe, data: Sentences) -> np.ndarray | None:
         """Returns the keys of sentences if no batch may contain a sentence twice."""
         return data.views.keys if recipe.batch_sampler == "no_duplicates" else None
@@ -137,14 +113,6 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
     def build(self, recipe: SimCSERecipe, data: Sentences, loss: Any) -> SimCSEModule:
         """Returns the pretrained encoder with randomly initialised heads."""
         return SimCSEModule(recipe, data, loss)
-
-    def treatment(self, recipe: SimCSERecipe, name: str, parameter: nn.Parameter) -> Treatment:
-        """Excludes biases and normalisation from weight decay, as the Trainer does."""
-        return Treatment(decays=parameter.ndim > 1)
-
-    def collate(self, recipe: SimCSERecipe, data: Sentences, index: Tensor) -> dict[str, Any]:
-        """Returns the padded views of some samples, with masked tokens if the recipe requires them."""
-        return data.batch(index)
 
     def evaluate(self, recipe: SimCSERecipe, module: Any, data: Sentences, run: Run) -> dict[str, float]:
         """Returns Spearman × 100 on STS-B dev; after the training also the results of the recipe's tasks.
@@ -177,18 +145,12 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
             found["transfer_average"] = sum(scores.values()) / len(scores)
         return found
 
-    def save(self, recipe: SimCSERecipe, module: Any, data: Sentences, output_dir: Path) -> None:
+    def write(self, module: Any, data: Sentences, folder: Path) -> None:
         """Writes the encoder with its tokenizer as a folder that transformers and sentence-transformers load."""
+        super().write(module, data, folder)
         model = module.encoder.base_model
         # training truncates sentences for speed, evaluation does not, as in SimCSE
-        longest = longest_input(model, data.tokenizer)
-
-        def write(folder: Path) -> None:
-            module.encoder.save_pretrained(folder)
-            data.tokenizer.save_pretrained(folder)
-            write_sentence_folder(folder, model, module.model.pooling, longest)
-
-        write_into(output_dir, write)
+        write_sentence_folder(folder, model, module.model.pooling, longest_input(model, data.tokenizer))
 
     def kept(self, recipe: SimCSERecipe, module: Any, data: Sentences) -> dict[str, Any]:
         """Returns how texts become vectors; evaluation and use truncate at the model's limit, not at that of the training."""
@@ -242,13 +204,18 @@ _PAPER = """@inproceedings{gao2021simcse,
 }"""
 
 
+_NAMES = {
+    "stsb_dev": "STS-B dev",
+    "stsb": "STS-B test",
+    "sickr": "SICK-R",
+    "sts_average": "average of the seven test sets",
+    "transfer_average": "average of the transfer tasks",
+}
+
+
 def _task(figure: str) -> str:
     """Returns the usual name of an evaluation metric in the literature."""
-    known = {
-        **{"stsb_dev": "STS-B dev", "stsb": "STS-B test", "sickr": "SICK-R", "sts_average": "average of the seven test sets"},
-        "transfer_average": "average of the transfer tasks",
-    }
-    return known.get(figure, figure.upper())
+    return _NAMES.get(figure, figure.upper())
 
 
 def _is_accuracy(figure: str) -> bool:

@@ -13,7 +13,7 @@ from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import DropLast, GradientNorm, LossRecipe, Optimizer, Recipe, Schedule, around
+from tempplug_adapters.training.recipe import DropLast, GradientNorm, LossRecipe, Optimizer, OwnModel, Recipe, Schedule, around
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 TASK_GROUPS: Final = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
@@ -56,10 +56,7 @@ class SimCSERecipe(Recipe):
     model_name_or_path: Annotated[
         str, Text(help="encoder of the BERT or RoBERTa family: a folder or a name on the Hugging Face hub")
     ] = "bert-base-uncased"
-    encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
-    ] = None
+    encoder: OwnModel = None
     pooling: Annotated[str, Choice(POOLINGS, help="sentence embedding; cls: [CLS] through a randomly initialised MLP")] = "cls"
     mlp_only_train: Annotated[bool, Flag(help="evaluate and save without the MLP of --pooling cls")] = True
     dropout: Annotated[

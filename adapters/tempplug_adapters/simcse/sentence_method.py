@@ -1,4 +1,4 @@
-"""What SimCSE and MABEL share once they are trained: a folder of transformers with its tokenizer, texts in, vectors out."""
+"""What SimCSE and MABEL share: a module around a model of transformers, the folder that it is saved in, vectors of texts."""
 
 from __future__ import annotations
 
@@ -6,20 +6,72 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from tempplug.errors import DataError
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.method import Inputs, Method, Source
+from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import Recipe
 
 R = TypeVar("R", bound=Recipe)
 S = TypeVar("S", bound=Sentences)
 
 
+class SentenceModule(nn.Module):
+    """Maps sentences to the loss.
+
+    Args:
+        model: the model with its training heads; its ``encoder``, of transformers, is saved.
+        data: the training data.
+        loss_fn: the loss; None where nothing is trained.
+
+    Attributes:
+        text_keys: [n, sentences of a sample] number of each sentence, equal for equal sentences; None if no term on negatives
+            reads it.
+    """
+
+    text_keys: Tensor | None
+
+    def __init__(self, model: Any, data: Sentences, loss_fn: Any) -> None:
+        super().__init__()
+        self.model, self.loss_fn = model, loss_fn
+        keys = torch.from_numpy(data.views.keys) if "keys" in getattr(loss_fn, "takes", ()) else None
+        self.register_buffer("text_keys", keys, persistent=False)
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The model of transformers that is saved."""
+        encoder: nn.Module = self.model.encoder
+        return encoder
+
+
 class SentenceMethod(Method[R, S]):
-    """A method whose module has ``encoder``, a model of transformers, ``tokenizer`` and ``pooling``."""
+    """A method with a `SentenceModule`; a restored module has ``encoder``, ``tokenizer`` and ``pooling``."""
+
+    def offered(self, data: S) -> frozenset[str]:
+        """Returns ``index``, and ``keys`` of the texts."""
+        return frozenset({"index", "keys"})
+
+    def treatment(self, recipe: R, name: str, parameter: nn.Parameter) -> Treatment:
+        """Excludes biases and normalisation from weight decay, as the Trainer does."""
+        return Treatment(decays=parameter.ndim > 1)
+
+    def collate(self, recipe: R, data: S, index: Tensor) -> dict[str, Any]:
+        """Returns the padded views of some samples, with masked tokens if the recipe requires them."""
+        return data.batch(index)
+
+    def save(self, recipe: R, module: Any, data: S, output_dir: Path) -> None:
+        """Writes the encoder with its tokenizer as a folder of transformers."""
+        write_into(output_dir, lambda folder: self.write(module, data, folder))
+
+    def write(self, module: Any, data: S, folder: Path) -> None:
+        """Writes the files of `save` into a folder."""
+        module.encoder.save_pretrained(folder)
+        data.tokenizer.save_pretrained(folder)
 
     def reopened(self, recipe: R, folder: Path) -> R:
         """Returns the recipe with the trained model as the pretrained one."""
