@@ -19,8 +19,8 @@ from torch_geometric.data.storage import AttrType
 
 from tempplug.cli import main
 from tempplug.errors import DataError
+from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
-from tempplug_adapters.graph.saved_graphs import read_graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
