@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch_geometric.typing
-from graphcl_toys import OWN, Embedded
-from method_toys import weights
+from graphcl_toys import Embedded
+from method_toys import train_toy, weights
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.loader import DataLoader, NeighborLoader
+from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GAT, GATConv, GraphSAGE
 from torch_geometric.transforms import BaseTransform, Compose
 
@@ -28,22 +27,9 @@ from tempplug_adapters.graph.recipes import GRACE as METHOD, PROTOCOLS, GraceRec
 from tempplug_adapters.graph.user_modules import UserEncoder, create_encoder
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.own_modules import find
-from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node import citation_graph
 
 BATCHES: dict[str, Any] = {"per_device_train_batch_size": 250, "neighbours": 2}
-ENCODER = '''
-import torch
-from torch_geometric.nn import GATConv
-
-class TwoLayers(torch.nn.Module):
-    """As people write it: its sizes are its own, it takes the whole graph."""
-    def __init__(self, features, width=24):
-        super().__init__()
-        self.first, self.second = GATConv(features, 8, heads=3), GATConv(24, width)
-    def forward(self, data):
-        return self.second(self.first(data.x, data.edge_index).relu(), data.edge_index)
-'''
 
 
 @pytest.fixture(autouse=True)
@@ -96,9 +82,8 @@ class Noise(BaseTransform):
 def run(
     folder: Path, graph: Any = None, method: GraceMethod | None = None, strategy: str = "fixed", **settings: Any
 ) -> dict[str, Any]:
-    recipe = GraceRecipe(**{"num_train_epochs": 3, **settings})
     data = Nodes(citation_graph(0) if graph is None else graph)
-    results = train(method or GraceMethod(METHOD), recipe, data, TemperatureArguments(strategy, [], None), folder)
+    results = train_toy(METHOD, folder, data, strategy, method, **{"num_train_epochs": 3, **settings})
     assert math.isfinite(results["loss"])
     return results
 
@@ -188,15 +173,6 @@ def test_pygs_gat_by_the_command(saved: Path, tmp_path: Path) -> None:
     assert results["evaluation"]["f1_micro 10/10/80"] > 20
     GAT(200, 16, 2).load_state_dict(torch.load(tmp_path / "encoder.pt", weights_only=True))  # the user's own names
     assert torch.load(tmp_path / "representations.pt", weights_only=True).shape == (600, 16)
-
-
-def test_a_module_of_the_working_directory_by_the_command(saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine_of_grace.py").write_text(OWN + ENCODER)
-    own = ["--encoder", "mine_of_grace:TwoLayers", "--augmentations", "mine_of_grace:fewer_edges"]
-    assert main(words(saved, tmp_path, "--no-evaluate", *own)) == 0
-    assert json.loads(Path("metrics.json").read_text())["recipe"]["encoder"] == "mine_of_grace:TwoLayers"
-    assert torch.load("representations.pt", weights_only=True).shape == (600, 24)
 
 
 def test_a_module_from_python_is_copied_and_named(tmp_path: Path) -> None:
@@ -292,21 +268,6 @@ def test_data_sets_lists_and_loaders_are_graphs() -> None:
     for wrong in ([], 3, [one, "graph"]):
         with pytest.raises(DataError, match=r"graph must be a graph .*, or a data set, list or loader of such graphs"):
             Nodes(wrong)  # type: ignore[arg-type]
-
-
-def test_a_neighbour_loader_finds_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """pyg-lib's operation stands in: it finds no neighbour at all."""
-    wanted: list[list[int]] = []
-
-    def alone(colptr: Tensor, row: Tensor, seed: Tensor, counts: list[int], *more: Any) -> Any:
-        wanted.append(counts)
-        none = torch.zeros(0, dtype=torch.int64)
-        return none, none, seed, none, [len(seed), 0, 0], [0, 0]
-
-    monkeypatch.setattr(torch_geometric.typing, "WITH_PYG_LIB", True)
-    monkeypatch.setattr(torch.ops.pyg, "neighbor_sample", alone, raising=False)
-    part = Nodes(NeighborLoader(citation_graph(0), [7, 4], batch_size=50)).part(torch.tensor([5, 9]), 15, 2)
-    assert (wanted, part.n_id.tolist(), part.num_edges) == ([[7, 4]], [5, 9], 0)
 
 
 def test_constructors_of_encoders_get_the_arguments_that_they_take() -> None:

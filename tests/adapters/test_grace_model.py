@@ -11,6 +11,7 @@ from covering import every_pair
 from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
+from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import GCNConv
 
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
@@ -180,8 +181,8 @@ def test_a_part_has_what_its_nodes_and_edges_have() -> None:
         nodes.part(torch.tensor([5]), 3, 2)
 
 
-def test_pyg_lib_samples_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its operation stands in here: it follows every edge, or the first ones of each node, and tells counts as pyg-lib does."""
+def test_pyg_lib_samples_where_it_is_installed_also_for_a_neighbour_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operation stands in here: it follows every edge, or the first ones of each node, and counts as pyg-lib does."""
     edges, calls = random_edges(), []
     own = NodeSampler(edges, 60)
     expected = own.around(torch.tensor([5, 3]), None, 2)
@@ -204,4 +205,6 @@ def test_pyg_lib_samples_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(found.edges.tolist()) == sorted(expected.edges.tolist())
     assert torch.equal(found.nodes[found.edge_index], edges[:, found.edges])
     own.around(torch.tensor([5]), 4, 3)
-    assert calls == [[-1, -1], [4, 4, 4]]
+    loader = NeighborLoader(Data(x=torch.eye(60), edge_index=edges), [7, 4], batch_size=50)
+    part = Nodes(loader).part(torch.tensor([5, 9]), 15, 2)
+    assert (calls, part.n_id[:2].tolist()) == ([[-1, -1], [4, 4, 4], [7, 4]], [5, 9])

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from graphcl_toys import Data, batch_of, graph, ring, toy_set
+from graphcl_toys import Data, batch_of, graph, grown, ring, toy_set
 from scipy.stats import chisquare
 from torch import Tensor
 
@@ -91,20 +91,6 @@ def test_a_neighbourhood_is_a_node_and_some_of_its_neighbours() -> None:
     assert len([kept for kept in found if len(kept) == 2]) == 10
     path = draw(batch_of(*[graph(20, [(node, node + 1) for node in range(19)])] * 50), "neighbourhood")
     assert sizes(path)[0].max() == 3, "four are allowed, but a node has two neighbours"
-
-
-def grown(edges: list[tuple[int, int]], nodes: int, size: int) -> dict[frozenset[int], float]:
-    """The chance of each node set, where a random node is followed by random ones that an edge leads to."""
-    near = {node: {target for source, target in edges if source == node} for node in range(nodes)}
-    chances = {frozenset([node]): 1 / nodes for node in range(nodes)}
-    for _ in range(size - 1):
-        following: dict[frozenset[int], float] = {}
-        for part, chance in chances.items():
-            frontier = set().union(*(near[node] for node in part)) - part
-            for key in [part | {node} for node in frontier] or [part]:
-                following[key] = following.get(key, 0.0) + chance / max(1, len(frontier))
-        chances = following
-    return chances
 
 
 def test_a_subgraph_grows_by_one_random_neighbour_at_a_time() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from graphcl_toys import batch_of, graph, ring, toy_set, write_tu
+from method_toys import train_toy
 from torch import Tensor
 from torch_geometric.nn import GINConv, global_add_pool
 
@@ -20,10 +21,8 @@ from tempplug_adapters.graph.evaluation import evaluate_svm
 from tempplug_adapters.graph.graph_data import GraphBatch, Graphs, GraphSet
 from tempplug_adapters.graph.graph_files import load_tu
 from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCL, GraphCLMethod
-from tempplug_adapters.graph.recipes import AUGMENTATIONS as NAMES, GRAPHCL as METHOD, GraphCLRecipe
-from tempplug_adapters.huggingface import TemperatureArguments
+from tempplug_adapters.graph.recipes import AUGMENTATIONS as NAMES, GRAPHCL as METHOD
 from tempplug_adapters.sparse_sums import RowSums
-from tempplug_adapters.training.train import train
 
 SMALL: dict[str, Any] = {"num_train_epochs": 4, "per_device_train_batch_size": 16, "hidden": 8, "layers": 2}
 
@@ -79,9 +78,8 @@ def test_graphs_of_one_node_without_edges_and_without_nodes_are_encoded() -> Non
 
 
 def run(folder: Path, strategy: str = "fixed", graphs: GraphSet | None = None, **more: Any) -> dict[str, Any]:
-    settings = {**SMALL, **{name: more.pop(name) for name in list(more) if name in GraphCLRecipe.kinds()}}
-    data, flags = Graphs(toy_set(33) if graphs is None else graphs), TemperatureArguments(strategy, [], None)
-    return train(METHOD.load(), METHOD.recipe(**settings), data, flags, folder, **{"evaluate": False, **more})
+    data = Graphs(toy_set(33) if graphs is None else graphs)
+    return train_toy(METHOD, folder, data, strategy, **{**SMALL, "evaluate": False, **more})
 
 
 def losses(results: dict[str, Any]) -> list[float]:

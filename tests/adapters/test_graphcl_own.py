@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from graphcl_toys import OWN, Data, Embedded, graph, ring, toy_set, write_tu
+from method_toys import train_toy
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
@@ -26,7 +27,6 @@ from tempplug_adapters.graph.graphcl_method import GINEncoder, GraphCLMethod
 from tempplug_adapters.graph.recipes import GRAPHCL as METHOD
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.training.method import Run
-from tempplug_adapters.training.train import train
 
 SMALL: dict[str, Any] = {"num_train_epochs": 3, "per_device_train_batch_size": 16, "hidden": 8, "layers": 2}
 
@@ -52,10 +52,9 @@ def of_batches(batch: Batch) -> Batch:
     return fewer_edges(batch)
 
 
-def run(folder: Path, method: GraphCLMethod, graphs: Any = None, **more: Any) -> dict[str, Any]:
+def run(folder: Path, method: GraphCLMethod, graphs: Any = None) -> dict[str, Any]:
     data = Graphs(toy_set(33).graphs() if graphs is None else graphs)
-    recipe = METHOD.recipe(**{**SMALL, **more})
-    results = train(method, recipe, data, TemperatureArguments("macl", [], None), folder, evaluate=False)
+    results = train_toy(METHOD, folder, data, "macl", method, evaluate=False, **SMALL)
     assert math.isfinite(results["loss"])
     return results
 

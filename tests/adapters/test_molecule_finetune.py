@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import weights
+from method_toys import train_toy, weights
 from molecule_toys import labelled, labelled_set
 from sklearn.metrics import roc_auc_score
 
@@ -17,9 +17,7 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_finetune import FineTuning, Labelled, masked_loss, mean_roc_auc
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, MoleculeLayer
-from tempplug_adapters.graph.recipes import FINE_TUNING, FineTuneRecipe
-from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.training.train import train
+from tempplug_adapters.graph.recipes import FINE_TUNING
 from tempplug_benchmarks.tasks.molecule import generate
 
 NAN = math.nan
@@ -86,16 +84,11 @@ def test_an_encoder_is_saved_whole_and_what_is_none_is_named(tmp_path: Path) -> 
             MoleculeEncoder.load(file)
 
 
-def tune(folder: Path, data: Labelled, **more: Any) -> dict[str, Any]:
-    settings = {name: more.pop(name) for name in list(more) if name in FineTuneRecipe.kinds()}
-    return train(FINE_TUNING.load(), FINE_TUNING.recipe(**settings), data, TemperatureArguments(), folder, **more)
-
-
 def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Path) -> None:
     start = encoder()
     before = {name: value.clone() for name, value in start.state_dict().items()}
     data = replace(labelled(), encoder=start)
-    results = tune(tmp_path / "tuned", data, num_train_epochs=8, dropout=0.1)
+    results = train_toy(FINE_TUNING, tmp_path / "tuned", data, None, num_train_epochs=8, dropout=0.1)
     assert all(torch.equal(value, before[name]) for name, value in start.state_dict().items())
     assert start.dropout == 0
     assert min(results["evaluation"][name] for name in ("roc_auc", "valid_roc_auc")) > 80
@@ -103,10 +96,17 @@ def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Pa
     assert (results["strategy"], results["objective"]) == (None, None)
     written = MoleculeEncoder.load(tmp_path / "tuned" / "encoder.pt").state_dict()
     assert all(torch.equal(value, weights(tmp_path / "tuned")[f"encoder.{name}"]) for name, value in written.items())
-    untouched = tune(tmp_path / "no", data, num_train_epochs=0)
+    untouched = train_toy(FINE_TUNING, tmp_path / "no", data, None, num_train_epochs=0)
     assert untouched["evaluation"]["roc_auc"] < 75, "an untrained head is no better than chance"
     with pytest.raises(ConfigError, match=r"encoder=\w{16} differs from the checkpoint's \w{16}"):
-        tune(tmp_path / "tuned", replace(data, encoder=encoder(1)), num_train_epochs=8, resume_from_checkpoint="auto")
+        train_toy(
+            FINE_TUNING,
+            tmp_path / "tuned",
+            replace(data, encoder=encoder(1)),
+            None,
+            num_train_epochs=8,
+            resume_from_checkpoint="auto",
+        )
 
 
 def test_bfloat16_trains_and_measures_in_full_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_bfloat16_trains_and_measures_in_full_precision(tmp_path: Path, monkeypa
         return updated
 
     monkeypatch.setattr(MoleculeLayer, "forward", watched)
-    tune(tmp_path, replace(labelled(200), encoder=encoder()), num_train_epochs=1, bf16=True)
+    train_toy(FINE_TUNING, tmp_path, replace(labelled(200), encoder=encoder()), None, num_train_epochs=1, bf16=True)
     assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import Killed, weights, without_seconds
+from method_toys import Killed, train_toy, weights, without_seconds
 from molecule_toys import labelled, unlabelled, write_files
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
@@ -22,9 +22,7 @@ from tempplug_adapters.graph import molecule_data
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_method import MoleculeMethod, MoleculeModule, Molecules
-from tempplug_adapters.graph.recipes import DATASETS, MOLECULE as METHOD, MoleculeRecipe
-from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.training.train import train
+from tempplug_adapters.graph.recipes import DATASETS, MOLECULE as METHOD
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "per_device_train_batch_size": 50, "num_train_epochs": 2}
 SCHEDULE = "schedule:shape=triangle,temperature_min=0.05,temperature_max=0.2,period=3"
@@ -32,10 +30,8 @@ STEPS = {"logging_strategy": "steps", "logging_steps": 1}
 
 
 def run(folder: Path, strategy: str = "fixed", data: Molecules | None = None, **more: Any) -> dict[str, Any]:
-    settings = {**SMALL, "finetune_epochs": 2}
-    settings |= {name: more.pop(name) for name in list(more) if name in MoleculeRecipe.kinds()}
     data = Molecules(unlabelled()) if data is None else data
-    return train(METHOD.load(), METHOD.recipe(**settings), data, TemperatureArguments(strategy, [], None), folder, **more)
+    return train_toy(METHOD, folder, data, strategy, **{**SMALL, "finetune_epochs": 2, **more})
 
 
 def both() -> Molecules:
