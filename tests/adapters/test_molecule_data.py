@@ -170,6 +170,7 @@ def test_a_scaffold_is_never_divided() -> None:
         scaffold_split(["CC", "CO", "CN"])
 
 
+@pytest.mark.slow
 def test_real_data_sets_have_the_published_sizes_and_columns(data_dir: Path, tmp_path: Path) -> None:
     found = {name: read_labelled(name, data_dir, tmp_path) for name in DATASETS if name not in ("MUV", "HIV", "ToxCast")}
     tasks = {name: labels.shape[1] for name, (_, labels) in found.items()}

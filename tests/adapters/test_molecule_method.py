@@ -124,6 +124,7 @@ def metrics(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_command_writes_encoder_and_figures_and_its_encoder_stands_for_pre_training(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,6 +27,7 @@ def dcrec(tmp_path: Path, train: str, test: str) -> list[list[int]]:
     return [each.tolist() for each in load_sequences(str(folder), None, COLUMNS)[0]]
 
 
+@pytest.mark.slow
 def test_a_data_set_of_dcrec_is_whole(data_dir: Path) -> None:
     data = Interactions(*load_sequences("reddit", data_dir, COLUMNS)[:2])
     assert (data.user_count, data.item_count, len(data.items)) == (14486, 15416, 317992)
