@@ -1,4 +1,4 @@
-"""CLIPModel in a Hugging Face Trainer of one's own, with any temperature strategy by three flags.
+"""CLIPModel in your own Hugging Face Trainer, with any temperature strategy by three flags.
 
     python adapters/examples/clip_trainer.py --output_dir out --temperature-strategy learnable --num_train_epochs 3
 
@@ -88,7 +88,7 @@ def main(words: Sequence[str]) -> list[dict[str, float]]:
     temperature, training, arguments = parser.parse_args_into_dataclasses(list(words))
     set_seed(training.seed)
     model = create_model(arguments)
-    # strategies are set around the checkpoint's temperature, where a learned one begins; its own rests
+    # the checkpoint's temperature determines the options of strategies and where a learned one begins; logit_scale is frozen
     scale = model.logit_scale.requires_grad_(False)
     temperatures = around(max(0.01, math.exp(-scale.item())))
     tokenizer = None if arguments.model is None else load_tokenizer(arguments.model)

@@ -4,8 +4,9 @@
         --temperature-strategy macl
 
 All flags of ``python -m FlagEmbedding.finetune.embedder.encoder_only.base`` work, except those named in `main`. Its
-``--temperature`` (0.02) is that of ``fixed``, and what other strategies are set around. Candidates come from all processes,
-with their gradient, whatever ``--negatives_cross_device`` says. A learned temperature is in the optimizer and in checkpoints.
+``--temperature`` (0.02) is the temperature of ``fixed``; options of other strategies are derived from it. Candidates come from
+all processes, with their gradient, regardless of ``--negatives_cross_device``. A learned temperature is in the optimizer and in
+checkpoints.
 
 Run with FlagEmbedding 1.4.2, transformers 5.23, on one process.
 """

@@ -4,8 +4,9 @@
         --output_dir out --normalize --temperature 0.02 --temperature-strategy macl
 
 The flags are those of ``python -m tevatron.retriever.driver.train``, except ``--grad_cache``. Its ``--temperature`` (1.0) is
-that of ``fixed``, and what other strategies are set around. Similarities are cosines, as with ``--normalize``. Candidates come
-from all processes, with their gradient. A learned temperature is in the optimizer and in checkpoints.
+the temperature of ``fixed``; options of other strategies are derived from it. Similarities are cosines, as with
+``--normalize``. Candidates come from all processes, with their gradient. A learned temperature is in the optimizer and in
+checkpoints.
 
 Run with the repository's commit dd06310 (the release on PyPI is of 2022), transformers 5.23, on one process.
 """

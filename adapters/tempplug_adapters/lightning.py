@@ -1,7 +1,7 @@
 """Lightning: a callback that passes the progress to losses and logs their records; `optimizer_groups` for the optimizer.
 
-A LightningModule holds its `tempplug.ContrastiveLoss` as a submodule. Works with ``lightning`` and with ``pytorch_lightning``:
-with those that are imported, else with the first that is installed.
+A LightningModule has its `tempplug.ContrastiveLoss` as a submodule. The callback works with ``lightning`` and
+``pytorch_lightning``: with those that are imported, otherwise with the first that is installed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ else:
             raise MissingDependencyError(f"Lightning is not installed: {install_command('lightning')}.")
         return tuple(importlib.import_module(name).Callback for name in loaded or installed[:1])
 
-    # both are a base where both are imported: each Trainer takes callbacks of its own package alone
+    # if both packages are imported, the callback has both bases: a Trainer accepts only callbacks of its own package
     _Callback = type("_Callback", _callbacks(), {})
 
 

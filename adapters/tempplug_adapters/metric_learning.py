@@ -179,9 +179,10 @@ class SupConLoss(_PairLoss, losses.SupConLoss):  # type: ignore[misc]
 
 
 class CrossBatchMemory(losses.CrossBatchMemory):  # type: ignore[misc]
-    """The library's ``CrossBatchMemory``, whose position is saved, too: the library takes a loaded memory for an empty one.
+    """The library's ``CrossBatchMemory``, which also saves its position: the library treats a loaded memory as empty.
 
-    Arguments, attributes and calls are the library's. A checkpoint of the library's memory keeps its rows and starts anew.
+    Arguments, attributes and calls are the library's. A checkpoint of the library's memory has no position: its
+    rows are loaded, and the memory is filled from its first row.
 
     Source: pytorch-metric-learning 2.9, ``losses.CrossBatchMemory``.
     """

@@ -34,7 +34,7 @@ from tempplug_adapters.advise.pairs import read_pairs
 from tempplug_adapters.advise.training import compared, train
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.huggingface.loading import load_sentence_transformer
-from tempplug_adapters.msc.network import load_backbone
+from tempplug_adapters.msc.model import load_backbone
 from tempplug_adapters.storage.tensors import read_tensors
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "advice.json"

@@ -49,6 +49,20 @@ def toy_set(count: int = 40, seed: int = 0, width: int | None = 2) -> GraphSet:
     return GraphSet.from_graphs(graphs)
 
 
+def grown(edges: Edges, nodes: int, size: int) -> dict[frozenset[int], float]:
+    """The chance of each node set, where a random node is followed by random ones that an edge leads to."""
+    near = {node: {target for source, target in edges if source == node} for node in range(nodes)}
+    chances = {frozenset([node]): 1 / nodes for node in range(nodes)}
+    for _ in range(size - 1):
+        following: dict[frozenset[int], float] = {}
+        for part, chance in chances.items():
+            frontier = set().union(*(near[node] for node in part)) - part
+            for key in [part | {node} for node in frontier] or [part]:
+                following[key] = following.get(key, 0.0) + chance / max(1, len(frontier))
+        chances = following
+    return chances
+
+
 def write_tu(folder: Path, name: str, graphs: GraphSet, kinds: int | None = 3) -> Path:
     """Writes an archive as the TU collection has it, nodes counted from 1; without node labels where ``kinds`` is None."""
     of_node = torch.arange(len(graphs)).repeat_interleave(graphs.node_start.diff())

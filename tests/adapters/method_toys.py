@@ -117,6 +117,14 @@ def run(folder: Path, strategy: str = "fixed", *, data: Points | None = None, **
     return train(method, METHOD.recipe(**settings), data or Points(), temperature, folder, **more)
 
 
+def train_toy(
+    info: MethodInfo, folder: Path, data: Any, strategy: str | None = "fixed", method: Any = None, **more: Any
+) -> dict[str, Any]:
+    """Trains with settings of the recipe and arguments of `train`."""
+    recipe = info.recipe(**{name: more.pop(name) for name in list(more) if name in info.recipe().kinds()})
+    return train(method or info.load(), recipe, data, TemperatureArguments(strategy, [], None), folder, **more)
+
+
 class Killed(Exception):
     """Stands for a run that ends in the middle."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -11,15 +12,18 @@ from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_benchmarks.tasks.molecule import generate, labels
 
 
+@cache
 def unlabelled(count: int = 101) -> MoleculeSet:
     return MoleculeSet(generate(count, seed=1))
 
 
+@cache
 def labelled_set(count: int = 300, tasks: int = 3) -> MoleculeSet:
     smiles = generate(count, seed=0)
     return MoleculeSet(smiles, torch.tensor(labels(smiles, tasks, seed=0)))
 
 
+@cache
 def labelled(count: int = 300, tasks: int = 3) -> Labelled:
     return Labelled.split(labelled_set(count, tasks))
 

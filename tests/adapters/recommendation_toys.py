@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from method_toys import train_toy
 
-from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.recommendation.interactions import Interactions
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.train import train
 
 SMALL = {
     "num_train_epochs": 3,
@@ -46,9 +45,4 @@ def write_log(path: Path, sequences: list[np.ndarray]) -> Path:
 
 
 def run(info: MethodInfo, folder: Path, strategy: str | None = None, **more: Any) -> dict[str, Any]:
-    """Trains on the toys; what is no setting of the recipe goes to `train`."""
-    kinds = next(iter(info.recipes.values())).kinds()
-    settings = {name: more.pop(name) for name in list(more) if name in kinds}
-    recipe = info.recipe(**{**SMALL, **settings})
-    data = more.pop("data", None) or toy_log()
-    return train(info.load(), recipe, data, TemperatureArguments(strategy, [], None), folder, **more)
+    return train_toy(info, folder, more.pop("data", None) or toy_log(), strategy, **{**SMALL, **more})

@@ -6,26 +6,30 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from recommendation_toys import SMALL, run, toy_log, walks, write_log
 
 from tempplug.cli import main
 from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.recommendation.dcrec_method import DCRecMethod
-from tempplug_adapters.recommendation.dcrec_recipe import METHOD
+from tempplug_adapters.recommendation.dcrec import DCRecMethod
 from tempplug_adapters.recommendation.interactions import Interactions
 from tempplug_adapters.recommendation.item_graphs import ItemGraphs
+from tempplug_adapters.recommendation.recipes import DCREC as METHOD
 
 
-def build(**changes: Any) -> tuple[DCRecMethod, Any, Interactions, Any]:
-    method, recipe, data = DCRecMethod(METHOD), METHOD.recipe(**{**SMALL, **changes}), toy_log()
-    loss = method.create_loss(recipe, data, TemperatureArguments(None, [], None))
+def build(data: Interactions | None = None, negatives: str | None = None, **changes: Any) -> tuple[Any, Any, Interactions, Any]:
+    method, recipe, data = DCRecMethod(METHOD), METHOD.recipe(**{**SMALL, **changes}), data or toy_log()
+    loss = method.create_loss(recipe, data, TemperatureArguments(None, [], None, contrastive_negatives=negatives))
     return method, recipe, data, method.build(recipe, data, loss)
 
 
-def test_what_comes_next_is_learned(tmp_path: Path) -> None:
+def test_the_next_item_is_learned_and_the_test_graphs_are_used_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, ranker = [], DCRecMethod.ranker
+    monkeypatch.setattr(DCRecMethod, "ranker", lambda *given: asked.append(given[-1]) or ranker(*given))  # type: ignore[func-returns-value]
     results = run(METHOD, tmp_path, num_train_epochs=12, learning_rate=0.02)
+    assert asked == [*["validation"] * 13, "test"]
     assert (results["strategy"], results["objective"]) == ("fixed:temperature=0.8", "infonce")
     found = results["evaluation"]
     assert found["hr@5 full"] > found["popularity hr@5 full"] + 20
@@ -34,7 +38,7 @@ def test_what_comes_next_is_learned(tmp_path: Path) -> None:
     assert {"next_item_term", "contrastive_term", "divergence_term", "temperature", "positive_similarity"} <= set(logged)
 
 
-def test_a_ranking_knows_the_graphs_of_its_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_split_is_ranked_with_its_own_graphs() -> None:
     method, recipe, data, module = build(similarity_graph="faithful", similar_items=2)
     model, graphs = module.eval().model, ItemGraphs(data, "faithful", 2)
     histories, lengths, _ = data.batch(data.test)
@@ -47,27 +51,19 @@ def test_a_ranking_knows_the_graphs_of_its_split(tmp_path: Path, monkeypatch: py
         torch.testing.assert_close(found[split], fused @ model.encoder.items.weight.T)
     assert not torch.allclose(found["train"], found["validation"])
     assert not torch.allclose(found["validation"], found["test"])
-    asked, ranker = [], DCRecMethod.ranker
-    monkeypatch.setattr(DCRecMethod, "ranker", lambda *given: asked.append(given[-1]) or ranker(*given))  # type: ignore[func-returns-value]
-    run(METHOD, tmp_path, num_train_epochs=2)
-    assert asked == ["validation", "validation", "validation", "test"]
 
 
-def test_graphs_do_not_know_the_targets_of_the_test() -> None:
-    data = toy_log()
-    changed = [sequence.copy() for sequence in walks()]
-    for sequence in changed:
-        sequence[-1] = 1
-    other = Interactions(changed, 12, 12, 0.3)
+def test_test_targets_do_not_reach_the_graphs() -> None:
+    changed = [np.append(sequence[:-1], 1) for sequence in walks()]
+    graphs, others = ItemGraphs(toy_log()), ItemGraphs(Interactions(changed, 12, 12, 0.3))
     for split in ("train", "validation", "test"):
-        for one, two in zip(ItemGraphs(data).of(split), ItemGraphs(other).of(split), strict=True):
+        for one, two in zip(graphs.of(split), others.of(split), strict=True):
             assert torch.equal(one.sources, two.sources)
             assert torch.equal(one.weights, two.weights)
 
 
-def test_a_history_of_nothing_or_of_items_that_nobody_took_has_finite_scores() -> None:
-    method, recipe, data = DCRecMethod(METHOD), METHOD.recipe(**SMALL), Interactions(walks(), 15, 12, 0.3)
-    module = method.build(recipe, data, method.create_loss(recipe, data, TemperatureArguments(None, [], None)))
+def test_empty_histories_and_unused_items_have_finite_scores() -> None:
+    method, recipe, data, module = build(Interactions(walks(), 15, 12, 0.3))
     histories, lengths = torch.tensor([[0, 0], [14, 0], [3, 15]]), torch.tensor([0, 1, 2])
     scores = method.ranker(recipe, module.eval(), data, "test")(histories, lengths)
     assert scores.shape == (3, 16)
@@ -82,16 +78,14 @@ def test_edges_are_dropped_at_evaluation_if_wanted(flag: bool) -> None:
     assert torch.equal(one, two) is not flag
 
 
-def test_histories_with_one_last_item_are_no_negatives_of_each_other() -> None:
-    method, recipe, data = DCRecMethod(METHOD), METHOD.recipe(**SMALL), toy_log()
-    loss = method.create_loss(recipe, data, TemperatureArguments(None, [], None, contrastive_negatives="same-key"))
+def test_histories_with_the_same_last_item_are_not_negatives_of_each_other() -> None:
+    method, recipe, data, module = build(negatives="same-key")
     keys: list[torch.Tensor] = []
-    loss.register_forward_pre_hook(lambda _, __, given: keys.append(given["keys"]), with_kwargs=True)
+    module.loss_fn.register_forward_pre_hook(lambda _, __, given: keys.append(given["keys"]), with_kwargs=True)
     batch = method.collate(recipe, data, torch.arange(9))
-    method.build(recipe, data, loss)(**batch)
+    module(**batch)
     last = [history[length - 1] for history, length in zip(batch["histories"], batch["lengths"], strict=True)]
-    assert len(keys) == 2
-    assert all(each.tolist() == last for each in keys)
+    assert [each.tolist() for each in keys] == [last, last]
 
 
 def test_the_similarity_graph_is_the_recipes() -> None:

@@ -13,12 +13,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.recommendation.dcrec import bounded, conformity_weights, weight_divergence
-from tempplug_adapters.recommendation.dcrec_method import DCRecMethod, DCRecModule
-from tempplug_adapters.recommendation.dcrec_recipe import METHOD
-from tempplug_adapters.recommendation.graph_encoder import GraphEncoder, ItemGraph
+from tempplug_adapters.recommendation.dcrec import DCRecMethod, DCRecModule, bounded, conformity_weights, weight_divergence
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges
-from tempplug_adapters.recommendation.item_graphs import OwnEdges, co_interaction_graph, cut_rows, similarity_edges
+from tempplug_adapters.recommendation.item_graphs import (
+    GraphEncoder,
+    ItemGraph,
+    OwnEdges,
+    co_interaction_graph,
+    cut_rows,
+    similarity_edges,
+)
+from tempplug_adapters.recommendation.recipes import DCREC as METHOD
 
 Rows = list[list[int]]
 
@@ -220,13 +225,13 @@ def _ends(known: Interactions, split: str) -> tuple[Any, Any]:
     return known.histories(split).starts, known.histories(split).ends
 
 
-@pytest.mark.parametrize("lengths", [[2, 3, 4], [1, 1, 1], [1, 2, 2]])
-def test_equal_histories_have_the_mean_weight_and_finite_gradients(lengths: list[int]) -> None:
-    rows = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
-    weights = conformity_weights(rows, rows, rows, rows, torch.tensor(lengths), 0.4)
-    assert weights.tolist() == [0.5 if length == 1 else 0.4 for length in lengths]
-    weight_divergence(weights, torch.tensor([-1.0, 0.4, 0.5])).backward()
-    assert rows.grad is None or rows.grad.isfinite().all()
+def test_equal_histories_have_the_mean_weight_and_finite_gradients() -> None:
+    for lengths in ([2, 3, 4], [1, 1, 1], [1, 2, 2]):
+        rows = torch.ones(3, 4, dtype=torch.float64, requires_grad=True)
+        weights = conformity_weights(rows, rows, rows, rows, torch.tensor(lengths), 0.4)
+        assert weights.tolist() == [0.5 if length == 1 else 0.4 for length in lengths]
+        weight_divergence(weights, torch.tensor([-1.0, 0.4, 0.5])).backward()
+        assert rows.grad is None or rows.grad.isfinite().all()
 
 
 def test_a_batch_of_one_has_a_finite_loss_and_the_weights_of_the_recipe() -> None:

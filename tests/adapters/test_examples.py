@@ -66,15 +66,14 @@ def test_lightning_on_images() -> None:
     assert float(metrics["loss"]) > 0
 
 
-@pytest.mark.parametrize("strategy", ["fixed", "learnable"])
-def test_clip_in_a_trainer(tmp_path: Path, strategy: str) -> None:
-    words = f"--output_dir {tmp_path} --temperature-strategy {strategy} --images 96 --per_device_train_batch_size 32"
-    words += " --num_train_epochs 2 --logging_steps 1 --report_to none --save_strategy no --use_cpu true --disable_tqdm true"
-    logs = main_of("clip_trainer")(flags(words))
-    temperatures = [log["temperature"] for log in logs]
-    assert len(temperatures) == 6
-    assert temperatures[0] == pytest.approx(math.exp(-2.6592), rel=1e-4), "that of the checkpoint"
-    assert (len(set(temperatures)) == 1) == (strategy == "fixed")
+def test_clip_in_a_trainer(tmp_path: Path) -> None:
+    words = "--images 64 --per_device_train_batch_size 32 --num_train_epochs 2 --logging_steps 1 --report_to none"
+    words += f" --output_dir {tmp_path} --save_strategy no --use_cpu true --disable_tqdm true --temperature-strategy"
+    for strategy in ("fixed", "learnable"):
+        temperatures = [log["temperature"] for log in main_of("clip_trainer")(flags(f"{words} {strategy}"))]
+        assert len(temperatures) == 4
+        assert temperatures[0] == pytest.approx(math.exp(-2.6592), rel=1e-4), "that of the checkpoint"
+        assert (len(set(temperatures)) == 1) == (strategy == "fixed")
     assert (tmp_path / "contrastive_loss.pt").is_file()
     assert json.loads((tmp_path / "config.json").read_text())["projection_dim"] == 32
     assert isinstance(CLIPModel.from_pretrained(tmp_path), CLIPModel)

@@ -11,6 +11,7 @@ from covering import every_pair
 from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch, Data
+from torch_geometric.loader import NeighborLoader
 from torch_geometric.nn import GCNConv
 
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
@@ -64,17 +65,17 @@ def test_representations_are_those_of_the_plain_layers(
 
 
 @pytest.mark.parametrize("density", DENSITIES)
-@pytest.mark.parametrize("nodes", [None, torch.tensor([5, 0, 39, 7])], ids=["all", "some"])
-def test_products_and_their_gradient_do_not_depend_on_the_layout(density: float, nodes: Tensor | None) -> None:
+def test_products_and_their_gradient_do_not_depend_on_the_layout(density: float) -> None:
     x, _ = graph(density)
     weight = torch.randn(6, COLUMNS, generator=torch.Generator().manual_seed(1), requires_grad=True)
-    expected = (x if nodes is None else x[nodes]) @ weight.T
-    outer = torch.randn(expected.shape)
-    (gradient,) = torch.autograd.grad((expected * outer).sum(), weight)
-    for given in (x, x.to_sparse_coo()):
-        product = NodeFeatures(given).product(weight, nodes)
-        torch.testing.assert_close(product, expected, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(torch.autograd.grad((product * outer).sum(), weight)[0], gradient, rtol=1e-5, atol=1e-5)
+    for nodes in (None, torch.tensor([5, 0, 39, 7])):
+        expected = (x if nodes is None else x[nodes]) @ weight.T
+        outer = torch.randn(expected.shape)
+        (gradient,) = torch.autograd.grad((expected * outer).sum(), weight)
+        for given in (x, x.to_sparse_coo()):
+            product = NodeFeatures(given).product(weight, nodes)
+            torch.testing.assert_close(product, expected, rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(torch.autograd.grad((product * outer).sum(), weight)[0], gradient, rtol=1e-5, atol=1e-5)
 
 
 def test_a_view_loses_edges_and_whole_columns() -> None:
@@ -135,15 +136,14 @@ def test_a_batch_is_encoded_as_the_graph_is(layers: int, hops: int, columns: int
         torch.testing.assert_close(found, encoder(x, edges)[SEEDS], rtol=1e-5, atol=1e-6)
 
 
-def test_a_batch_knows_how_far_its_nodes_are() -> None:
+def test_nodes_of_a_batch_are_ordered_by_their_distance() -> None:
     path = torch.stack((torch.arange(9), torch.arange(1, 10)))  # 0 → 1 → … → 9
     batch = NodeSampler(path, 10).around(torch.tensor([4, 8]), neighbours=5, layers=3)
     assert batch.nodes.tolist() == [4, 8, 3, 7, 2, 6, 1, 5]
     assert batch.reach == (2, 4, 6, 8)
     assert torch.equal(batch.nodes[batch.edge_index], path[:, batch.edges])
     alone = NodeSampler(torch.zeros(2, 0, dtype=torch.long), 4).around(torch.arange(4), neighbours=3, layers=2)
-    assert alone.edge_index.shape == (2, 0)
-    assert len(alone.nodes) == alone.seeds == 4
+    assert (alone.edge_index.shape, len(alone.nodes), alone.seeds) == ((2, 0), 4, 4)
 
 
 def test_sampled_edges_are_edges_and_no_more_than_wanted() -> None:
@@ -181,8 +181,8 @@ def test_a_part_has_what_its_nodes_and_edges_have() -> None:
         nodes.part(torch.tensor([5]), 3, 2)
 
 
-def test_pyg_lib_samples_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its operation stands in here: it follows every edge, or the first ones of each node, and tells counts as pyg-lib does."""
+def test_pyg_lib_samples_where_it_is_installed_also_for_a_neighbour_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its operation stands in here: it follows every edge, or the first ones of each node, and counts as pyg-lib does."""
     edges, calls = random_edges(), []
     own = NodeSampler(edges, 60)
     expected = own.around(torch.tensor([5, 3]), None, 2)
@@ -205,4 +205,6 @@ def test_pyg_lib_samples_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(found.edges.tolist()) == sorted(expected.edges.tolist())
     assert torch.equal(found.nodes[found.edge_index], edges[:, found.edges])
     own.around(torch.tensor([5]), 4, 3)
-    assert calls == [[-1, -1], [4, 4, 4]]
+    loader = NeighborLoader(Data(x=torch.eye(60), edge_index=edges), [7, 4], batch_size=50)
+    part = Nodes(loader).part(torch.tensor([5, 9]), 15, 2)
+    assert (calls, part.n_id[:2].tolist()) == ([[-1, -1], [4, 4, 4], [7, 4]], [5, 9])

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 import torch
-from graphcl_toys import Data, batch_of, graph, ring, toy_set
+from graphcl_toys import Data, batch_of, graph, grown, ring, toy_set
 from scipy.stats import chisquare
 from torch import Tensor
 
@@ -20,7 +20,8 @@ CHAINS = [*((node, node + 1) for node in range(7)), (0, 8), *((node, node + 1) f
 
 
 def draw(graphs: GraphBatch, *pool: str, seed: int = 0) -> GraphBatch:
-    return augment(graphs, pool, torch.Generator().manual_seed(seed))
+    torch.manual_seed(seed)
+    return augment(graphs, pool)
 
 
 def sizes(graphs: GraphBatch) -> tuple[Tensor, Tensor]:
@@ -92,22 +93,8 @@ def test_a_neighbourhood_is_a_node_and_some_of_its_neighbours() -> None:
     assert sizes(path)[0].max() == 3, "four are allowed, but a node has two neighbours"
 
 
-def grown(edges: list[tuple[int, int]], nodes: int, size: int) -> dict[frozenset[int], float]:
-    """The chance of each node set, where a random node is followed by random ones that an edge leads to."""
-    near = {node: {target for source, target in edges if source == node} for node in range(nodes)}
-    chances = {frozenset([node]): 1 / nodes for node in range(nodes)}
-    for _ in range(size - 1):
-        following: dict[frozenset[int], float] = {}
-        for part, chance in chances.items():
-            frontier = set().union(*(near[node] for node in part)) - part
-            for key in [part | {node} for node in frontier] or [part]:
-                following[key] = following.get(key, 0.0) + chance / max(1, len(frontier))
-        chances = following
-    return chances
-
-
 def test_a_subgraph_grows_by_one_random_neighbour_at_a_time() -> None:
-    count = 12000
+    count = 6000
     one = Data(x=torch.arange(15.0), edge_index=torch.tensor(CHAINS).T)
     view = draw(batch_of(*[one] * count), "subgraph")
     places = view.x[:, 0].long().split(sizes(view)[0].tolist())
@@ -128,13 +115,12 @@ def test_one_augmentation_of_the_pool_is_drawn_for_each_graph() -> None:
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
-def test_the_generator_decides_and_graphs_of_one_node_or_without_edges_survive(name: str) -> None:
-    state, graphs = torch.get_rng_state(), toy_set().batch(torch.arange(40))
+def test_the_seed_decides_and_graphs_of_one_node_or_without_edges_survive(name: str) -> None:
+    graphs = toy_set().batch(torch.arange(40))
     first, again, other = (draw(graphs, name, seed=seed) for seed in (3, 3, 4))
     assert torch.equal(first.x, again.x)
     assert torch.equal(first.edge_index, again.edge_index)
     assert first.x.tolist() != other.x.tolist() or first.edge_index.tolist() != other.edge_index.tolist()
-    assert torch.equal(torch.get_rng_state(), state), "the global generator is left alone"
     graphs = batch_of(graph(1, []), graph(20, []), graph(3, [(0, 1)]), graph(30, [(0, 0), (4, 5)]))
     for seed in range(20):
         view = draw(graphs, name, seed=seed)

@@ -121,17 +121,14 @@ def test_a_configuration_trains_with_a_schedule_that_follows_the_progress(tmp_pa
     assert cfg.custom_metrics == list(METRICS)
 
 
-def test_a_fixed_temperature_is_infonce_and_learns(tmp_path: Path) -> None:
-    configure(tmp_path, "fixed", "temperature=0.5", **{"optim.max_epoch": 30})
+def test_a_fixed_temperature_is_infonce_and_learns_also_with_terms_on_negatives(tmp_path: Path) -> None:
+    configure(tmp_path, "fixed", "temperature=0.5", **{"optim.max_epoch": 20})
     seen = trained(tmp_path)
     assert all(row["temperature"] == 0.5 and row["loss"] == row["infonce"] for row in seen)
     assert seen[-1]["loss"] < seen[0]["loss"] - 0.1
     assert seen[-1]["negative_similarity"] < seen[-1]["positive_similarity"] <= 1
     # of 24 nodes all are contrasted in training, of 8 those of the mask in validation
     assert rows(tmp_path, "val")[-1]["loss"] < seen[-1]["loss"]
-
-
-def test_terms_on_negatives_come_from_the_configuration(tmp_path: Path) -> None:
     configure(tmp_path, "fixed", **{"contrastive.negatives": "hardness:strength=3+log-q:size=24"})
     assert all(row["loss"] == row["infonce"] for row in trained(tmp_path))
     assert [each.name for each in create_model().model.loss_fn.terms] == ["hardness", "log-q"]

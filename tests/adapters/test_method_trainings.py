@@ -18,17 +18,14 @@ from torch import Tensor
 
 import tempplug_adapters.graph.grace_method as grace_method
 from tempplug.arguments import parse_spec
-from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
-from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
-from tempplug_adapters.graph.graphs import Graphs
+from tempplug_adapters.graph.graph_data import Graphs
 from tempplug_adapters.graph.molecule_method import Molecules
-from tempplug_adapters.graph.molecule_recipe import FINE_TUNING, METHOD as MOLECULE
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.recipes import FINE_TUNING, GRACE, GRAPHCL, MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies
 from tempplug_adapters.msc.recipe import METHOD as MSC
-from tempplug_adapters.recommendation.dcrec_recipe import METHOD as DCREC
-from tempplug_adapters.recommendation.recipe import METHOD as SASREC
+from tempplug_adapters.recommendation.recipes import DCREC, SASREC
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node import citation_graph

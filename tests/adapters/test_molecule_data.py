@@ -13,14 +13,22 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import torch
+from graphcl_toys import grown
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
 from tempplug.errors import DataError, UnknownNameError
-from tempplug_adapters.graph import molecule_files
+from tempplug_adapters.graph import molecule_data
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.molecule_data import BOND_TYPES, CHIRALITIES, MoleculeSet, random_view
-from tempplug_adapters.graph.molecule_files import DATASETS, read_labelled, read_smiles
+from tempplug_adapters.graph.molecule_data import (
+    BOND_TYPES,
+    CHIRALITIES,
+    DATASETS,
+    MoleculeSet,
+    random_view,
+    read_labelled,
+    read_smiles,
+)
 from tempplug_adapters.graph.molecule_finetune import scaffold_split
 from tempplug_benchmarks.tasks.molecule import generate
 
@@ -31,13 +39,15 @@ SMILES = ["c1ccccc1C#N", "C", "[Na+].[Cl-]", "F/C=C/[C@H](N)O", "F/C=C\\[C@@H](N
 def test_a_batch_is_what_rdkit_reads() -> None:
     molecules = MoleculeSet(SMILES)
     order = [3, 0, 6, 2, 1, 4, 5]
+    tags = {"CHI_UNSPECIFIED": 0, "CHI_TETRAHEDRAL_CW": 1, "CHI_TETRAHEDRAL_CCW": 2}
     batch = molecules.batch(torch.tensor(order))
     assert batch.num_graphs == len(order)
     kinds, directions, start = {"SINGLE": 0, "DOUBLE": 1, "TRIPLE": 2, "AROMATIC": 3}, {"ENDUPRIGHT": 1, "ENDDOWNRIGHT": 2}, 0
     for place, position in enumerate(order):
         molecule = Chem.MolFromSmiles(SMILES[position])
         own = batch.batch == place
-        assert batch.x[own, 0].tolist() == [atom.GetAtomicNum() for atom in molecule.GetAtoms()]
+        atoms = [[atom.GetAtomicNum(), tags[str(atom.GetChiralTag())]] for atom in molecule.GetAtoms()]
+        assert batch.x[own].tolist() == atoms
         inside = own[batch.edge_index].all(0)
         found = sorted(zip((batch.edge_index[:, inside] - start).T.tolist(), batch.edge_attr[inside].tolist(), strict=True))
         expected = []
@@ -51,13 +61,14 @@ def test_a_batch_is_what_rdkit_reads() -> None:
     assert batch.edge_index[1].tolist() == sorted(batch.edge_index[1].tolist())
     assert {3, 4} <= set(batch.edge_attr[:, 0].tolist()) <= set(range(BOND_TYPES))
     assert set(batch.edge_attr[:, 1].tolist()) == {0, 1, 2}
-
-
-def test_mirror_images_differ_in_chirality_alone() -> None:
-    batch = MoleculeSet(["CC(N)O", "C[C@H](N)O", "C[C@@H](N)O"]).batch(torch.arange(3))
-    assert torch.equal(batch.x[4:8, 0], batch.x[8:, 0])
-    assert batch.x[1::4, 1].tolist() == [0, 2, 1]
-    assert CHIRALITIES == 4
+    assert set(batch.x[:, 1].tolist()) == {0, 1, 2} < set(range(CHIRALITIES))
+    part = MoleculeSet(["CCO", "OCN"]).batch(torch.arange(2)).kept(torch.tensor([True, True, False, True, False, True]))
+    assert (part.x[:, 0].tolist(), part.batch.tolist(), part.edge_index.tolist()) == (
+        [6, 6, 8, 7],
+        [0, 0, 1, 1],
+        [[1, 0], [0, 1]],
+    )
+    assert part.edge_attr.shape == (2, 2)
 
 
 def test_what_cannot_be_read_is_left_out_with_its_labels(capfd: pytest.CaptureFixture[str]) -> None:
@@ -65,20 +76,11 @@ def test_what_cannot_be_read_is_left_out_with_its_labels(capfd: pytest.CaptureFi
     assert molecules.smiles == ("CC", "O")
     assert molecules.unreadable == 3
     assert molecules.labels.tolist() == [[0.0], [4.0]]  # type: ignore[union-attr]
-    assert capfd.readouterr().err == "", "RDKit says nothing of what it cannot read"
+    assert capfd.readouterr().err == "", "RDKit prints no messages"
     with pytest.raises(DataError, match="none of 2 SMILES can be read as a molecule; the first is 'no'"):
         MoleculeSet(["no", ""])
     with pytest.raises(DataError, match="none of 0 SMILES"):
         MoleculeSet([])
-
-
-def test_a_part_keeps_the_bonds_between_its_atoms() -> None:
-    batch = MoleculeSet(["CCO", "OCN"]).batch(torch.arange(2))
-    part = batch.kept(torch.tensor([True, True, False, True, False, True]))
-    assert part.x[:, 0].tolist() == [6, 6, 8, 7]
-    assert part.batch.tolist() == [0, 0, 1, 1]
-    assert part.edge_index.T.tolist() == [[1, 0], [0, 1]]
-    assert part.edge_attr.shape == (2, 2)
 
 
 def test_smiles_are_the_first_words_of_lines(tmp_path: Path) -> None:
@@ -88,11 +90,6 @@ def test_smiles_are_the_first_words_of_lines(tmp_path: Path) -> None:
     for name in ("plain.smi", "packed.smi.gz"):
         assert read_smiles(tmp_path / name) == ["CC", "CO", "CN"]
         assert read_smiles(tmp_path / name, limit=2) == ["CC", "CO"]
-    (tmp_path / "empty.smi").write_text("\n")
-    (tmp_path / "broken.smi.gz").write_bytes(gzip.compress(text.encode() * 99)[:-9])
-    for name, message in [("empty.smi", "is empty"), ("nothing.smi", "does not exist"), ("broken.smi.gz", "cannot be read")]:
-        with pytest.raises(DataError, match=f"{name} {message}"):
-            read_smiles(tmp_path / name)
 
 
 def archive(folder: Path, name: str, file: str, text: str) -> None:
@@ -104,59 +101,59 @@ def archive(folder: Path, name: str, file: str, text: str) -> None:
         content.addfile(member, io.BytesIO(text.encode()))
 
 
-def test_data_sets_are_read_from_their_archives(tmp_path: Path) -> None:
+def test_labels_are_read_from_archives_tables_and_downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive(tmp_path, "bbbp", "BBBP.csv", 'num,name,p_np,smiles\n1,"a, b",1,CC\n2,c,0,CO\n')
     archive(tmp_path, "tox21", "tox21.csv", ",".join("abcdefghijkl") + ",mol_id,smiles\n" + "0,," * 6 + "id,CC\n")
-    smiles, labels = read_labelled("BBBP", tmp_path, tmp_path / "nowhere")
-    assert (smiles, labels.tolist()) == (["CC", "CO"], [[1.0], [0.0]])
-    smiles, labels = read_labelled("tox21", tmp_path, tmp_path / "nowhere")
-    assert smiles == ["CC"]
-    assert labels.isnan().tolist() == [[False, True] * 6]
-    assert not (tmp_path / "nowhere").exists()
+    (tmp_path / "own.csv").write_text("toxic,smiles,active\n1,CC,\n0,CO,1.0\n")
+    for dataset, smiles, expected in [
+        ("BBBP", ["CC", "CO"], [[1], [0]]),
+        ("tox21", ["CC"], [[0, 9] * 6]),
+        (str(tmp_path / "own.csv"), ["CC", "CO"], [[1, 9], [0, 1]]),
+    ]:
+        found, labels = read_labelled(dataset, tmp_path, tmp_path / "cache")
+        assert (found, labels.nan_to_num(9).tolist()) == (smiles, expected)
+    assert not (tmp_path / "cache").exists()
+    (tmp_path / "clintox.csv.gz").write_bytes(gzip.compress(b"smiles,a,b\nCC,1,\n"))
+    monkeypatch.setattr(molecule_data, "_URL", tmp_path.as_uri() + "/{name}")
+    with pytest.warns(UserWarning, match=r"the checksum of .*clintox\.csv\.gz is unknown"):
+        found, labels = read_labelled("ClinTox", None, tmp_path / "cache")
+    assert (found, labels[0, 0].item()) == (["CC"], 1.0)
+    assert [each.name for each in (tmp_path / "cache").iterdir()] == ["clintox.csv.gz"]
+    with pytest.raises(DataError, match=r"HIV\.csv cannot be downloaded: .*\. With --data-dir"):
+        read_labelled("HIV", None, tmp_path / "cache")
 
 
-def test_faults_of_data_sets_are_named(tmp_path: Path) -> None:
+OF_TABLES = [
+    ("toxic,active\n1,0\n", "must have a column 'smiles'"),
+    ("smiles,toxic\nCC,1\nCO,1,0\n", "molecule 2: 2 labels where the first molecule has 1"),
+    ("smiles,toxic\nCC,often\n", "molecule 1: could not convert string to float: 'often'"),
+]
+
+
+def test_faulty_files_and_unknown_data_sets_are_named(tmp_path: Path) -> None:
     archive(tmp_path, "hiv", "other.csv", "smiles,activity,HIV_active\n")
     archive(tmp_path, "bace", "bace.csv", "mol,CID,Class\nCC,1,0\nCO,2,7\n")
     archive(tmp_path, "clintox", "clintox.csv", "smiles,FDA_APPROVED,CT_TOX\n")
     (tmp_path / "graph/moleculenet/sider.tar.xz").write_bytes(b"no archive")
-    for dataset, error, message in [
-        ("BBB", UnknownNameError, r"no data set 'BBB'\. Did you mean 'BBBP'\?"),
-        ("MUV", DataError, r"lacks graph/moleculenet/muv\.tar\.xz"),
-        ("HIV", DataError, r"hiv\.tar\.xz must hold HIV\.csv"),
-        ("BACE", DataError, r"bace\.tar\.xz, molecule 2: label '7' must be 0, 1 or nothing"),
-        ("ClinTox", DataError, "holds no molecule"),
-        ("SIDER", DataError, r"sider\.tar\.xz cannot be read"),
-    ]:
-        with pytest.raises(error, match=message):
-            read_labelled(dataset, tmp_path, tmp_path)
-
-
-def test_a_table_of_ones_own_is_read_by_its_header(tmp_path: Path) -> None:
-    file = tmp_path / "own.csv"
-    file.write_text("toxic,smiles,active\n1,CC,\n0,CO,1.0\n")
-    smiles, labels = read_labelled(str(file), None, tmp_path)
-    assert smiles == ["CC", "CO"]
-    assert labels.nan_to_num(9).tolist() == [[1, 9], [0, 1]]
-    for text, message in [
-        ("toxic,active\n1,0\n", "must have a column 'smiles'"),
-        ("smiles,toxic\nCC,1\nCO,1,0\n", "molecule 2: 2 labels where the first molecule has 1"),
-        ("smiles,toxic\nCC,often\n", "molecule 1: could not convert string to float: 'often'"),
-    ]:
+    (tmp_path / "empty.smi").write_text("\n")
+    (tmp_path / "broken.smi.gz").write_bytes(gzip.compress(b"CC\n" * 99)[:-9])
+    own = [(tmp_path / f"{number}.csv", message) for number, (_, message) in enumerate(OF_TABLES)]
+    for (file, _), (text, _) in zip(own, OF_TABLES, strict=True):
         file.write_text(text)
-        with pytest.raises(DataError, match=message):
-            read_labelled(str(file), None, tmp_path)
-
-
-def test_without_a_data_folder_tables_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "clintox.csv.gz").write_bytes(gzip.compress(b"smiles,a,b\nCC,1,\n"))
-    monkeypatch.setattr(molecule_files, "_URL", tmp_path.as_uri() + "/{name}")
-    with pytest.warns(UserWarning, match=r"the checksum of .*clintox\.csv\.gz is unknown"):
-        smiles, labels = read_labelled("ClinTox", None, tmp_path / "cache")
-    assert (smiles, labels[0, 0].item()) == (["CC"], 1.0)
-    assert [each.name for each in (tmp_path / "cache").iterdir()] == ["clintox.csv.gz"]
-    with pytest.raises(DataError, match=r"HIV\.csv cannot be downloaded: .*\. With --data-dir"):
-        read_labelled("HIV", None, tmp_path / "cache")
+    for dataset, message in [
+        ("BBB", r"no data set 'BBB'\. Did you mean 'BBBP'\?"),
+        ("MUV", r"lacks graph/moleculenet/muv\.tar\.xz"),
+        ("HIV", r"hiv\.tar\.xz must hold HIV\.csv"),
+        ("BACE", r"bace\.tar\.xz, molecule 2: label '7' must be 0, 1 or nothing"),
+        ("ClinTox", "holds no molecule"),
+        ("SIDER", r"sider\.tar\.xz cannot be read"),
+        *own,
+        ("empty.smi", "empty.smi is empty"),
+        ("nothing.smi", "nothing.smi does not exist"),
+        ("broken.smi.gz", "broken.smi.gz cannot be read"),
+    ]:
+        with pytest.raises(UnknownNameError if dataset == "BBB" else DataError, match=message):
+            read_smiles(tmp_path / dataset) if "smi" in str(dataset) else read_labelled(str(dataset), tmp_path, tmp_path)
 
 
 def test_a_scaffold_is_never_divided() -> None:
@@ -174,25 +171,14 @@ def test_a_scaffold_is_never_divided() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "rows", "readable", "positives", "parts"),
-    [("BBBP", 2050, 2039, 1560, (1631, 204, 204)), ("BACE", 1513, 1513, 691, (1210, 151, 152))],
-)
-def test_real_data_sets_have_the_published_sizes(
-    data_dir: Path, tmp_path: Path, name: str, rows: int, readable: int, positives: int, parts: tuple[int, ...]
-) -> None:
-    smiles, labels = read_labelled(name, data_dir, tmp_path)
-    molecules = MoleculeSet(smiles, labels)
-    assert (len(smiles), len(molecules), molecules.unreadable) == (rows, readable, rows - readable)
-    assert int(molecules.labels.sum()) == positives  # type: ignore[union-attr]
-    assert tuple(len(part) for part in scaffold_split(molecules.smiles)) == parts
-
-
-def test_every_real_archive_is_there_and_has_its_columns(data_dir: Path, tmp_path: Path) -> None:
-    tasks = {
-        name: read_labelled(name, data_dir, tmp_path)[1].shape[1] for name in DATASETS if name not in ("MUV", "HIV", "ToxCast")
-    }
+def test_real_data_sets_have_the_published_sizes_and_columns(data_dir: Path, tmp_path: Path) -> None:
+    found = {name: read_labelled(name, data_dir, tmp_path) for name in DATASETS if name not in ("MUV", "HIV", "ToxCast")}
+    tasks = {name: labels.shape[1] for name, (_, labels) in found.items()}
     assert tasks == {"BBBP": 1, "BACE": 1, "ClinTox": 2, "SIDER": 27, "Tox21": 12}
+    molecules = MoleculeSet(*found["BBBP"])
+    assert (len(found["BBBP"][0]), len(molecules), molecules.unreadable) == (2050, 2039, 11)
+    assert int(molecules.labels.sum()) == 1560  # type: ignore[union-attr]
+    assert [len(part) for part in scaffold_split(molecules.smiles)] == [1631, 204, 204]
 
 
 def graph_of(batch: GraphBatch, molecule: int) -> nx.Graph:
@@ -216,11 +202,11 @@ def test_a_view_loses_its_share_of_the_atoms(ratio: float) -> None:
     assert all(connected) if ratio == 0 else 0.4 < sum(connected) / len(connected) < 1
 
 
-def test_the_global_generator_decides() -> None:
+def test_a_grown_part_is_connected_and_drawn_with_the_global_generator() -> None:
     torch.manual_seed(0)
     salt = MoleculeSet(["C", "[Na+].[Cl-]", "O"]).batch(torch.arange(3))
     found = {tuple(torch.bincount(random_view(salt, 0.2).batch, minlength=3).tolist()) for _ in range(20)}
-    assert found == {(1, 1, 1), (1, 2, 1)}, "a grown piece of the salt is one of its ions"
+    assert found == {(1, 1, 1), (1, 2, 1)}, "a grown part of the salt is one of its ions"
     whole, views = MoleculeSet(generate(20, seed=1)).batch(torch.arange(20)), []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)
@@ -228,34 +214,19 @@ def test_the_global_generator_decides() -> None:
     assert views[0] == views[1] != views[2]
 
 
-def pieces(molecule: Chem.Mol, size: int) -> dict[frozenset[int], float]:
-    """The probability of each piece that grows atom by atom, every neighbour of it being equally likely to be the next."""
-    atoms = range(molecule.GetNumAtoms())
-    beside = {atom: {each.GetIdx() for each in molecule.GetAtomWithIdx(atom).GetNeighbors()} for atom in atoms}
-    found = {frozenset({atom}): 1 / len(atoms) for atom in atoms}
-    for _ in range(size - 1):
-        grown: dict[frozenset[int], float] = {}
-        for piece, probability in found.items():
-            frontier = set().union(*(beside[atom] for atom in piece)) - piece
-            for atom in frontier:
-                key = piece | {atom}
-                grown[key] = grown.get(key, 0) + probability / len(frontier)
-        found = grown
-    return found
-
-
-def test_atoms_are_dropped_evenly_and_pieces_grow_evenly() -> None:
-    """Every set of atoms comes up as often as enumeration says, within four standard errors."""
+def test_atoms_are_dropped_evenly_and_parts_grow_evenly() -> None:
+    """Every set of atoms is drawn as often as an enumeration predicts, within four standard errors."""
     torch.manual_seed(0)
-    text, kept, count = "CC(N)OCS", 4, 60_000
-    whole = MoleculeSet([text]).batch(torch.zeros(count, dtype=torch.int64))
+    kept, count = 4, 60_000
+    whole = MoleculeSet(["CC(N)OCS"]).batch(torch.zeros(count, dtype=torch.int64))
+    one = whole.edge_index[:, whole.batch[whole.edge_index[0]] == 0].T.tolist()
     numbers = torch.arange(len(whole.x)) % 6  # in place of elements, so that atoms can be told apart
     view = random_view(replace(whole, x=torch.stack([numbers, numbers], 1)), ratio=1 / 3)
     found = Counter(map(frozenset, view.x[:, 0].view(count, kept).tolist()))
     subsets = [frozenset(each) for each in combinations(range(6), kept)]
-    grown = pieces(Chem.MolFromSmiles(text), kept)
+    parts = grown(one, 6, kept)
     assert sum(found.values()) == count
     for subset in subsets:
-        expected = 0.5 / len(subsets) + 0.5 * grown.get(subset, 0)
+        expected = 0.5 / len(subsets) + 0.5 * parts.get(subset, 0)
         error = (expected * (1 - expected) / count) ** 0.5
         assert found[subset] / count == pytest.approx(expected, abs=4 * error), subset

@@ -9,17 +9,15 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import weights
+from method_toys import train_toy, weights
 from molecule_toys import labelled, labelled_set
 from sklearn.metrics import roc_auc_score
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_finetune import FineTuning, Labelled, masked_loss, mean_roc_auc
-from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
-from tempplug_adapters.graph.molecule_recipe import FINE_TUNING, FineTuneRecipe
-from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.training.train import train
+from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, MoleculeLayer
+from tempplug_adapters.graph.recipes import FINE_TUNING
 from tempplug_benchmarks.tasks.molecule import generate
 
 NAN = math.nan
@@ -57,15 +55,12 @@ def test_representations_and_gradients_are_those_of_the_plain_network() -> None:
     for table in ("chirality.weight", "layers.0.bond_direction.weight", "layers.0.bond_type.weight"):
         assert used[table].any(1).sum() > 1
     model.eval()
-    together = model(molecules.batch(torch.arange(len(SMILES))))
+    batch = molecules.batch(torch.arange(len(SMILES)))
+    together = model(batch)
     for row, text in enumerate(SMILES):
         torch.testing.assert_close(model(MoleculeSet([text]).batch(torch.tensor([0])))[0], together[row])
     spelt = model(MoleculeSet(["CC(=O)Oc1ccccc1C(=O)O", "OC(=O)c1ccccc1OC(C)=O"]).batch(torch.arange(2)))
     torch.testing.assert_close(spelt[0], spelt[1])
-
-
-def test_dropout_is_for_training() -> None:
-    model, batch = encoder(), MoleculeSet(SMILES).batch(torch.arange(len(SMILES)))
     for dropout, training in ((0.0, True), (0.5, True), (0.5, False)):
         model.train(training).dropout = dropout
         assert torch.equal(model(batch), model(batch)) is not (training and dropout > 0)
@@ -89,16 +84,11 @@ def test_an_encoder_is_saved_whole_and_what_is_none_is_named(tmp_path: Path) -> 
             MoleculeEncoder.load(file)
 
 
-def tune(folder: Path, data: Labelled, **more: Any) -> dict[str, Any]:
-    settings = {name: more.pop(name) for name in list(more) if name in FineTuneRecipe.kinds()}
-    return train(FINE_TUNING.load(), FINE_TUNING.recipe(**settings), data, TemperatureArguments(), folder, **more)
-
-
 def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Path) -> None:
     start = encoder()
     before = {name: value.clone() for name, value in start.state_dict().items()}
     data = replace(labelled(), encoder=start)
-    results = tune(tmp_path / "tuned", data, num_train_epochs=12, dropout=0.1)
+    results = train_toy(FINE_TUNING, tmp_path / "tuned", data, None, num_train_epochs=8, dropout=0.1)
     assert all(torch.equal(value, before[name]) for name, value in start.state_dict().items())
     assert start.dropout == 0
     assert min(results["evaluation"][name] for name in ("roc_auc", "valid_roc_auc")) > 80
@@ -106,23 +96,29 @@ def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Pa
     assert (results["strategy"], results["objective"]) == (None, None)
     written = MoleculeEncoder.load(tmp_path / "tuned" / "encoder.pt").state_dict()
     assert all(torch.equal(value, weights(tmp_path / "tuned")[f"encoder.{name}"]) for name, value in written.items())
-    untouched = tune(tmp_path / "no", data, num_train_epochs=0)
+    untouched = train_toy(FINE_TUNING, tmp_path / "no", data, None, num_train_epochs=0)
     assert untouched["evaluation"]["roc_auc"] < 75, "an untrained head is no better than chance"
     with pytest.raises(ConfigError, match=r"encoder=\w{16} differs from the checkpoint's \w{16}"):
-        tune(tmp_path / "tuned", replace(data, encoder=encoder(1)), num_train_epochs=12, resume_from_checkpoint="auto")
+        train_toy(
+            FINE_TUNING,
+            tmp_path / "tuned",
+            replace(data, encoder=encoder(1)),
+            None,
+            num_train_epochs=8,
+            resume_from_checkpoint="auto",
+        )
 
 
 def test_bfloat16_trains_and_measures_in_full_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, build = [], FineTuning.build
+    seen, forward = [], MoleculeLayer.forward
 
-    def watched(self: FineTuning, *given: Any) -> Any:
-        module: Any = build(self, *given)
-        update = module.encoder.layers[0].update
-        update.register_forward_hook(lambda layer, _, output: seen.append((layer.training, output.dtype)))
-        return module
+    def watched(layer: MoleculeLayer, *given: Any) -> torch.Tensor:
+        updated = forward(layer, *given)
+        seen.append((layer.training, layer.update(updated).dtype))
+        return updated
 
-    monkeypatch.setattr(FineTuning, "build", watched)
-    tune(tmp_path, replace(labelled(), encoder=encoder()), num_train_epochs=1, bf16=True)
+    monkeypatch.setattr(MoleculeLayer, "forward", watched)
+    train_toy(FINE_TUNING, tmp_path, replace(labelled(200), encoder=encoder()), None, num_train_epochs=1, bf16=True)
     assert set(seen) == {(True, torch.bfloat16), (False, torch.float32)}
 
 
@@ -158,9 +154,7 @@ def test_the_figure_is_the_mean_over_tasks_with_both_classes() -> None:
     torch.manual_seed(0)
     scores = torch.randn(30, 4).round(decimals=1)  # ties
     truth = (torch.rand(30, 4) < 0.4).float()
-    truth[::3, 0] = NAN
-    truth[:, 2] = 1
-    truth[:, 3] = NAN
+    truth[::3, 0], truth[:, 2], truth[:, 3] = NAN, 1, NAN
     measured = ~truth[:, 0].isnan()
     wanted = [roc_auc_score(truth[measured, 0], scores[measured, 0]), roc_auc_score(truth[:, 1], scores[:, 1])]
     assert mean_roc_auc(scores, truth) == pytest.approx(50 * sum(wanted))

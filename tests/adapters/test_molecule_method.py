@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_toys import Killed, weights, without_seconds
+from method_toys import Killed, train_toy, weights, without_seconds
 from molecule_toys import labelled, unlabelled, write_files
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
@@ -18,13 +18,11 @@ from torch.nn.functional import cosine_similarity
 import tempplug_adapters
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph import molecule_files
+from tempplug_adapters.graph import molecule_data
 from tempplug_adapters.graph.molecule_data import MoleculeSet
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder
 from tempplug_adapters.graph.molecule_method import MoleculeMethod, MoleculeModule, Molecules
-from tempplug_adapters.graph.molecule_recipe import DATASETS, METHOD, MoleculeRecipe
-from tempplug_adapters.huggingface import TemperatureArguments
-from tempplug_adapters.training.train import train
+from tempplug_adapters.graph.recipes import DATASETS, MOLECULE as METHOD
 
 SMALL: dict[str, Any] = {"layers": 2, "width": 16, "per_device_train_batch_size": 50, "num_train_epochs": 2}
 SCHEDULE = "schedule:shape=triangle,temperature_min=0.05,temperature_max=0.2,period=3"
@@ -32,17 +30,12 @@ STEPS = {"logging_strategy": "steps", "logging_steps": 1}
 
 
 def run(folder: Path, strategy: str = "fixed", data: Molecules | None = None, **more: Any) -> dict[str, Any]:
-    settings = {
-        **SMALL,
-        "finetune_epochs": 3,
-        **{name: more.pop(name) for name in list(more) if name in MoleculeRecipe.kinds()},
-    }
     data = Molecules(unlabelled()) if data is None else data
-    return train(METHOD.load(), METHOD.recipe(**settings), data, TemperatureArguments(strategy, [], None), folder, **more)
+    return train_toy(METHOD, folder, data, strategy, **{**SMALL, "finetune_epochs": 2, **more})
 
 
 def both() -> Molecules:
-    return Molecules(unlabelled(), {"one": labelled(200, 1), "three": labelled(200, 3)})
+    return Molecules(unlabelled(60), {"one": labelled(200, 1), "three": labelled(200, 3)})
 
 
 def test_the_loss_of_a_step_is_graphcls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,19 +61,13 @@ def test_the_loss_of_a_step_is_graphcls(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_pre_training_tells_molecules_apart_and_moves_temperatures(tmp_path: Path) -> None:
-    results = run(tmp_path / "learnable", "learnable", Molecules(unlabelled(300)), num_train_epochs=6)
+    results = run(tmp_path / "learnable", "learnable", Molecules(unlabelled(200)), num_train_epochs=6)
     losses = [entry["loss"] for entry in results["history"]]
     assert losses[-1] < losses[0] - 0.5
     assert results["history"][-1]["temperature"] != pytest.approx(0.1, abs=1e-4)
     assert results["evaluation"] == {}
-    strategy = "schedule:temperature_min=0.1,temperature_max=0.9,period=2"
-    results = run(tmp_path / "schedule", strategy, Molecules(unlabelled(100)), training=STEPS)
-    assert [entry["temperature"] for entry in results["history"]] == pytest.approx([0.9, 0.5, 0.1, 0.5])
-
-
-def test_molecules_without_bonds_train(tmp_path: Path) -> None:
-    results = run(tmp_path, data=Molecules(MoleculeSet(["C", "O", "[Na+].[Cl-]"])), per_device_train_batch_size=2)
-    assert math.isfinite(results["loss"])
+    results = run(tmp_path / "bare", data=Molecules(MoleculeSet(["C", "O", "[Na+].[Cl-]"])), per_device_train_batch_size=2)
+    assert math.isfinite(results["loss"]), "without bonds"
     with pytest.raises(ConfigError, match="1 items are too few"):
         run(tmp_path / "one", data=Molecules(MoleculeSet(["CC"])))
 
@@ -91,13 +78,14 @@ def test_a_killed_fine_tuning_ends_as_if_it_had_not_been(tmp_path: Path) -> None
         if done > 0.8:  # in the second of two
             raise Killed
 
-    whole = run(tmp_path / "whole", SCHEDULE, both())
+    whole = run(tmp_path / "whole", SCHEDULE, both(), num_train_epochs=1)
     with pytest.raises(Killed):
-        run(tmp_path / "killed", SCHEDULE, both(), evaluation_progress=kill)
+        run(tmp_path / "killed", SCHEDULE, both(), num_train_epochs=1, evaluation_progress=kill)
     assert not (tmp_path / "killed" / "metrics.json").exists()
     assert list((tmp_path / "killed" / "finetune-three").glob("checkpoint-*"))
     told: list[float] = []
-    again = run(tmp_path / "killed", SCHEDULE, both(), resume_from_checkpoint="auto", evaluation_progress=told.append)
+    more: dict[str, Any] = {"resume_from_checkpoint": "auto", "evaluation_progress": told.append}
+    again = run(tmp_path / "killed", SCHEDULE, both(), num_train_epochs=1, **more)
     assert told[0] > 0.7, "what was done is not done again"
     assert told[-1] == 1
     assert without_seconds(again) == without_seconds(whole)
@@ -107,15 +95,16 @@ def test_a_killed_fine_tuning_ends_as_if_it_had_not_been(tmp_path: Path) -> None
         assert without_seconds(metrics(tmp_path / "whole" / part)) == without_seconds(metrics(tmp_path / "killed" / part))
 
 
-def test_fine_tuning_waits_for_the_end_and_gets_the_users_arguments(tmp_path: Path) -> None:
-    results = run(tmp_path, data=both(), training={"eval_strategy": "epoch", **STEPS, "max_steps": 2}, finetune_epochs=1)
+def test_fine_tuning_follows_the_training_and_gets_the_users_arguments(tmp_path: Path) -> None:
+    data, arguments = Molecules(unlabelled(), {"one": labelled(200, 1)}), {"eval_strategy": "epoch", **STEPS, "max_steps": 2}
+    results = run(tmp_path, data=data, training=arguments, finetune_epochs=1)
     assert results["steps"] == 2
     assert not any("eval_roc_auc one" in entry for entry in results["history"][:-1])
     tuned = metrics(tmp_path / "finetune-one")
     assert tuned["steps"] == 5, "max_steps is that of pre-training"
     assert len([entry for entry in tuned["history"] if "loss" in entry]) == 5
     assert results["evaluation"]["roc_auc one"] == tuned["evaluation"]["roc_auc"]
-    assert tuple(molecule_files._TABLES) == DATASETS
+    assert tuple(molecule_data._TABLES) == DATASETS
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +115,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def words(files: Path, output: Path, *more: str, datasets: tuple[str, ...] = ("one",)) -> list[str]:
     data = ["--dataset", ",".join(str(files / f"{name}.csv") for name in datasets)]
     data += ["--pretrain-file", str(files / "unlabelled.smi"), "--output-dir", str(output)]
-    small = ["--layers", "2", "--width", "16", "--num-train-epochs", "2", "--per-device-train-batch-size", "64"]
-    return ["train", "molecule", *data, *small, "--finetune-epochs", "2", *more]
+    small = "--layers 2 --width 16 --num-train-epochs 1 --per-device-train-batch-size 64 --finetune-epochs 1"
+    return ["train", "molecule", *data, *small.split(), *more]
 
 
 def metrics(folder: Path) -> dict[str, Any]:
@@ -139,31 +128,25 @@ def metrics(folder: Path) -> dict[str, Any]:
 def test_a_command_writes_encoder_and_figures_and_its_encoder_stands_for_pre_training(
     files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = words(files, tmp_path / "all", "--temperature-strategy", "macl", datasets=("one", "Three"))
-    assert main(given) == 0
+    assert main(words(files, tmp_path / "all", "--temperature-strategy", "macl", datasets=("one", "Three"))) == 0
     out = capsys.readouterr().out
     spec = "macl:base_temperature=0.1,alpha=0.5,threshold=0,floor_ratio=0.1,strict=false"
     assert out.startswith(f"strategy {spec}\nobjective dcl\n")
     assert "300 molecules to pre-train on, one with 200 molecules, Three with 200 molecules" in out
     results = metrics(tmp_path / "all")
     assert (results["items"], results["unreadable"], results["recipe"]["width"]) == (300, 1, 16)
-    assert list(results["evaluation"]) == ["roc_auc one", "valid_roc_auc one", "roc_auc Three", "valid_roc_auc Three"]
-    for name, value in results["evaluation"].items():
+    figures = results["evaluation"]
+    assert list(figures) == ["roc_auc one", "valid_roc_auc one", "roc_auc Three", "valid_roc_auc Three"]
+    for name, value in figures.items():
         assert re.search(rf"^{name} +{value:.4g}$", out, re.M)
     assert [metrics(tmp_path / "all" / f"finetune-{name}")["tasks"] for name in ("one", "Three")] == [1, 3]
     assert not (tmp_path / "all" / "finetune-one" / "README.md").exists(), "it has no command that opens it"
     again = ["--encoder", str(tmp_path / "all" / "encoder.pt"), "--layers", "7", "--pretrain-file", "nowhere"]
-    assert main(words(files, tmp_path / "again", *again, datasets=("one", "Three"))) == 0
+    assert main(words(files, tmp_path / "again", *again)) == 0
     reused = metrics(tmp_path / "again")
-    assert reused["evaluation"] == results["evaluation"]
+    assert reused["evaluation"] == {name: value for name, value in figures.items() if name.endswith("one")}
     assert (reused["steps"], reused["items"]) == (0, 0)
     assert (reused["recipe"]["layers"], reused["recipe"]["width"]) == (2, 16), "of the file"
-    assert main(given) == 2
-    assert "of an earlier run: pass --resume-from-checkpoint auto" in capsys.readouterr().err
-    assert main([*given, "--resume-from-checkpoint", "auto"]) == 0
-    assert without_seconds(metrics(tmp_path / "all")) == without_seconds(results)
-    assert main([*given, "--resume-from-checkpoint", "auto", "--seed", "1"]) == 2
-    assert "seed=1 differs from the checkpoint's 0" in capsys.readouterr().err
 
 
 def test_training_from_scratch_starts_where_pre_training_starts(
@@ -174,52 +157,21 @@ def test_training_from_scratch_starts_where_pre_training_starts(
     assert "one.csv: no pre-training, one with 200 molecules" in capsys.readouterr().out
     assert main([*scratch, "--resume-from-checkpoint", "auto"]) == 0
     assert main(scratch) == 2
-    assert "holds checkpoint-10 of an earlier run: pass --resume-from-checkpoint auto" in capsys.readouterr().err
-    assert main(words(files, tmp_path / "trained", "--learning-rate", "1e-30", "--finetune-epochs", "0")) == 0
+    assert "holds checkpoint-5 of an earlier run: pass --resume-from-checkpoint auto" in capsys.readouterr().err
+    frozen = ["--learning-rate", "1e-30", "--no-evaluate"]
+    assert main(words(files, tmp_path / "trained", *frozen, datasets=("absent",))) == 0
+    assert metrics(tmp_path / "trained")["evaluation"] == {}
     fresh, unmoved = (MoleculeEncoder.load(tmp_path / name / "encoder.pt") for name in ("scratch", "trained"))
     for name, value in fresh.named_parameters():
         torch.testing.assert_close(value, unmoved.get_parameter(name), rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("more", "datasets"), [(["--temperature-strategy", "learnable"], ()), (["--no-evaluate"], ("absent",))]
-)
-def test_pre_training_alone_reads_no_labels(files: Path, tmp_path: Path, more: list[str], datasets: tuple[str, ...]) -> None:
-    assert main(words(files, tmp_path, "--max-pretrain-molecules", "101", *more, datasets=datasets)) == 0
+def test_pre_training_alone_needs_no_data_set(files: Path, tmp_path: Path) -> None:
+    given = words(files, tmp_path, "--max-pretrain-molecules", "101", "--temperature-strategy", "learnable", datasets=())
+    assert main(given) == 0
     results = metrics(tmp_path)
     assert (results["items"], results["unreadable"], results["evaluation"]) == (100, 1, {})
-    assert datasets or (results["objective"], results["dataset"]) == ("infonce", "")
-
-
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--dataset", "BBB"], "no data set 'BBB'. Did you mean 'BBBP'?"),
-        (["--dataset", "a/x.csv,b/x.csv"], "a/x.csv does not exist"),
-        (["--dataset", "FILES/one.csv,FILES/one.csv"], "FILES/one.csv' has two data sets of the name 'one'."),
-        (["--pretrain-file", "nothing.smi"], "nothing.smi does not exist"),
-        (["--encoder", "nothing.pt"], "nothing.pt does not exist"),
-        (["--view-ratio", "1"], "view_ratio=1 must be at least 0 and less than 1."),
-        (["--max-pretrain-molecules", "2"], "1 items are too few"),
-    ],
-)
-def test_faults_end_with_one_line_before_the_training(
-    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
-) -> None:
-    assert main(words(files, tmp_path, *(each.replace("FILES", str(files)) for each in extra))) == 2
-    err = capsys.readouterr().err
-    assert message.replace("FILES", str(files)) in err
-    assert err.startswith("error: ")
-    assert "Traceback" not in err
-    assert not list(tmp_path.glob("checkpoint-*"))
-
-
-def test_without_molecules_to_pre_train_on_the_flag_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("TEMPPLUG_DATA", raising=False)
-    assert main(["train", "molecule", "--output-dir", str(tmp_path)]) == 2
-    assert "pass --pretrain-file, --data-dir or set TEMPPLUG_DATA" in capsys.readouterr().err
+    assert (results["objective"], results["dataset"]) == ("infonce", "")
 
 
 ATOMS = """
@@ -244,7 +196,7 @@ def test_an_encoder_of_the_user_is_trained_and_opened_again(
     monkeypatch.chdir(tmp_path)
     name, data, out = "atoms:Atoms:gain=0.5", str(files / "Three.csv"), str(tmp_path / "out")
     words = ["--dataset", data, "--pretrain-file", str(files / "unlabelled.smi"), "--encoder", name, "--width", "12"]
-    words += ["--num-train-epochs", "1", "--finetune-epochs", "2", "--output-dir", out]
+    words += ["--num-train-epochs", "1", "--finetune-epochs", "1", "--output-dir", out]
     assert main(["train", "molecule", *words]) == 0
     with pytest.raises(DataError, match=f"was trained with '{name}', whose import runs code: pass trust=True"):
         tempplug_adapters.load(out)

@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 import torch
 from image_toys import write_image
-from msc_toys import recipe, run, save_tiny_resnet, toy_backbone, toy_data, toy_images
+from msc_toys import recipe, run, save_tiny_resnet, toy_backbone, toy_data
 from torch import Tensor
 
 from tempplug.cli import main
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation
 from tempplug_adapters.msc.method import Anomalies, MSCMethod, anomaly_scores, represent, roc_auc
-from tempplug_adapters.msc.model import MSC
-from tempplug_adapters.msc.network import load_backbone
-from tempplug_adapters.msc.one_class import one_class
+from tempplug_adapters.msc.model import MSC, load_backbone
 from tempplug_adapters.msc.recipe import METHOD
 from tempplug_adapters.training.batches import BatchOrder, seed_of
 from tempplug_adapters.training.checkpoints import weights_checksum
@@ -35,36 +33,29 @@ def toys() -> Anomalies:
     return Anomalies(toy_data(), toy_backbone())
 
 
-def test_a_run_trains_what_is_not_frozen(tmp_path: Path) -> None:
+def test_a_run_trains_what_is_not_frozen_and_other_data_are_refused_when_resuming(tmp_path: Path) -> None:
     data = toys()
-    results = run(tmp_path / "one", data=data, normal_class="green")
-    assert json.loads((tmp_path / "one" / "metrics.json").read_text()) == results
+    results = run(tmp_path, data=data, normal_class="green")
+    assert json.loads((tmp_path / "metrics.json").read_text()) == results
     assert (results["strategy"], results["objective"], results["items"]) == ("fixed:temperature=0.25", "infonce", 33)
     losses = [entry["loss"] for entry in results["history"] if "loss" in entry]
     assert results["loss"] == losses[-1] < losses[0]
-    before, after = toy_backbone().state_dict(), encoder(tmp_path / "one")
+    before, after = toy_backbone().state_dict(), encoder(tmp_path)
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
     # Running statistics (of the module's place 1, 4 and 7) and the first convolution with its normalisation stay.
     assert moved == {f"module.{place}.{kind}" for place in (3, 4, 6, 7) for kind in ("weight", "bias")}
     assert weights_checksum(data.backbone.state_dict()) == results["initial_weights"], "what was loaded is not trained"
     described = MSCMethod(METHOD).describe(data)
     assert described == "33 training images of class green, 30 test images of which 20 are anomalies"
-    # another test set does not change the weights
-    run(tmp_path / "two", data=Anomalies(one_class(toy_images(99), toy_images(60, seed=5), "green"), toy_backbone()))
-    assert all(torch.equal(value, encoder(tmp_path / "two")[name]) for name, value in after.items())
-    # other classes and weights do not go on
     with pytest.raises(ConfigError, match="normal_class=red differs from the checkpoint's green"):
-        run(tmp_path / "one", normal_class="red", resume_from_checkpoint="auto")
+        run(tmp_path, normal_class="red", resume_from_checkpoint="auto")
     data.backbone.module[6].weight.data[0, 0] += 1e-3  # type: ignore[index, union-attr, operator]
     with pytest.raises(ConfigError, match=r"initial_weights=\w{16} differs from the checkpoint's \w{16}"):
-        run(tmp_path / "one", data=data, normal_class="green", resume_from_checkpoint="auto")
-    data.backbone.module[6].weight.data.fill_(torch.nan)  # type: ignore[index, union-attr, operator]
-    with pytest.raises(DataError, match="representations must be finite"):
-        run(tmp_path / "lost", data=data)
+        run(tmp_path, data=data, normal_class="green", resume_from_checkpoint="auto")
 
 
 def test_scores_before_and_after_are_those_of_the_networks(tmp_path: Path) -> None:
-    results = run(tmp_path, learning_rate=0.01, training={"eval_strategy": "epoch"})
+    results = run(tmp_path, learning_rate=0.01, num_train_epochs=3, training={"eval_strategy": "epoch"})
     data, expected = toy_data(), []
     for backbone in (toy_backbone(), toy_backbone()):
         if expected:
@@ -74,7 +65,7 @@ def test_scores_before_and_after_are_those_of_the_networks(tmp_path: Path) -> No
     before, after = expected
     assert results["evaluation"] == pytest.approx({"roc_auc_before": before, "roc_auc": after, "gain": after - before})
     assert abs(after - before) > 1
-    assert [entry["eval_roc_auc_before"] for entry in results["history"] if "eval_gain" in entry] == [before] * 5
+    assert [entry["eval_roc_auc_before"] for entry in results["history"] if "eval_gain" in entry] == [before] * 4
 
 
 @pytest.mark.parametrize("angular", [False, True])
@@ -136,54 +127,14 @@ def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, caps
     load_backbone(str(resnet)).load_state_dict(encoder(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("extra", "message"),
-    [
-        (["--normal-class", "33"], "normal_class='33' is no class. Did you mean '3'? Known: 0, 1, 2"),
-        (["--dataset", "digitz"], "no data set 'digitz'. Did you mean 'digits'?"),
-        (["--backbone", "mobilenet-v2"], "backbone 'mobilenet-v2' needs weights: pass --weights FILE"),
-        (["--weights", "x.pth"], "weights='x.pth' are of backbone 'mobilenet-v2'"),
-        (["--backbone", "timm:resnet18"], "need the package 'timm': pip install timm"),
-        (["--frozen-blocks", "5"], "frozen_blocks=5 must be from 0 to 4"),
-        (["--neighbours", "41"], "neighbours=41 must be from 1 to 40"),
-        (["--test-images", "9"], "test_images=9 must be at least 10, one a class."),
-        (["--optimizer", "adamw"], "momentum=0 would be β₁ of optimizer 'adamw': set momentum, too, usually to 0.9"),
-        ([], "normal_class is not given: name the class of 'digits train' that is normal"),
-    ],
-)
-def test_faults_end_with_one_line(
-    resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: list[str], message: str
-) -> None:
-    given = words(resnet, tmp_path / "run", *extra) if extra else ["train", "msc", "--dataset", "digits", "--output-dir", "x"]
-    with pytest.MonkeyPatch.context() as without:
-        without.delenv("TEMPPLUG_DATA", raising=False)
-        assert main(given) == 2
-    err = capsys.readouterr().err
-    assert message in err
-    # transformers shows a bar while it loads weights
-    assert err.rstrip().splitlines()[-1].startswith("error: ")
-    assert "Traceback" not in err
-
-
 def test_a_folder_of_normal_images_trains_and_a_class_of_the_tests_measures(
     resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for place in range(6):
         write_image(tmp_path / "data" / "train" / f"{place}.png", 30 * place, (16, 16))
         write_image(tmp_path / "data" / "test" / ("good" if place % 2 else "cracked") / f"{place}.png", 20 * place, (16, 16))
-    common = [
-        "train",
-        "msc",
-        "--backbone",
-        str(resnet),
-        "--image-size",
-        "16",
-        "--frozen-blocks",
-        "1",
-        "--num-train-epochs",
-        "1",
-    ]
-    common += ["--per-device-train-batch-size", "3"]
+    small = "--image-size 16 --frozen-blocks 1 --num-train-epochs 1 --per-device-train-batch-size 3"
+    common = ["train", "msc", "--backbone", str(resnet), *small.split()]
     data = ["--dataset", str(tmp_path / "data"), "--normal-class", "good"]
     assert main([*common, *data, "--output-dir", str(tmp_path / "measured")]) == 0
     assert "6 training images of class good, 6 test images of which 3 are anomalies" in capsys.readouterr().out
@@ -196,7 +147,7 @@ def test_a_folder_of_normal_images_trains_and_a_class_of_the_tests_measures(
 @pytest.mark.slow
 def test_mobilenet_tells_cars_from_other_things(tmp_path: Path, data_dir: Path) -> None:
     flags = ["--dataset", "cifar10-lossless4k", "--normal-class", "automobile", "--data-dir", str(data_dir), "--recipe", "cpu"]
-    small = ["--train-images", "32", "--test-images", "40", "--num-train-epochs", "1", "--output-dir", str(tmp_path)]
+    small = ["--train-images", "16", "--test-images", "20", "--num-train-epochs", "1", "--output-dir", str(tmp_path)]
     assert main(["train", "msc", *flags, *small, "--temperature-strategy", "temperature-free"]) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())
     assert metrics["evaluation"]["roc_auc_before"] > 80

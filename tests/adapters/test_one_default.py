@@ -23,9 +23,8 @@ import tempplug
 from tempplug.arguments import merge_spec
 from tempplug.strategies.fixed import Fixed
 from tempplug_adapters import metric_learning
-from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
-from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
 from tempplug_adapters.graph.pygcl import PyGCLLoss
+from tempplug_adapters.graph.recipes import GRACE, GRAPHCL
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.recipe import METHOD as MSC
 from tempplug_adapters.sentence_transformers import (

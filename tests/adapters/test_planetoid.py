@@ -23,14 +23,6 @@ def cora(data_dir: Path, tmp_path: Path) -> Path:
     return raw
 
 
-def test_the_masks_are_those_of_the_public_split(data_dir: Path, tmp_path: Path) -> None:
-    for name, nodes, training in (("Cora", 2708, 140), ("CiteSeer", 3327, 120)):
-        graph = load_graph(name, data_dir, tmp_path)
-        masks = (graph.train_mask, graph.val_mask, graph.test_mask)
-        assert [int(mask.sum()) for mask in masks] == [training, 500, 1000]
-        assert {len(mask) for mask in masks} == {nodes}
-
-
 @pytest.mark.parametrize(("part", "protocol"), [("x", 0), ("graph", 2), ("x", 4)])
 def test_a_pickle_runs_nothing(cora: Path, tmp_path: Path, part: str, protocol: int) -> None:
     file = cora / f"ind.cora.{part}"
@@ -50,16 +42,14 @@ def test_files_are_compared_with_the_published_ones(cora: Path, tmp_path: Path, 
     with pytest.raises(DataError, match=r"ind\.cora\.y is damaged or not the published file"):
         load_graph("Cora", None, tmp_path / "cache")
     for part in ("x", "test.index"):
-        file = cora / f"ind.cora.{part}"
+        file, told = cora / f"ind.cora.{part}", rf"ind\.cora\.{part} is damaged or not the published file"
         whole = file.read_bytes()
         content = bytearray(whole)
         content[len(content) // 2] ^= 1
         file.write_bytes(content)
-        with pytest.raises(
-            DataError, match=rf"ind\.cora\.{part} is damaged or not the published file: its checksum is sha256:"
-        ):
+        with pytest.raises(DataError, match=rf"{told}: its checksum is sha256:"):
             load_graph("Cora", tmp_path, tmp_path)
-        with pytest.raises(DataError, match=rf"file:.*ind\.cora\.{part} is damaged or not the published file"):
+        with pytest.raises(DataError, match=rf"file:.*{told}"):
             load_graph("Cora", None, tmp_path / part)
         assert not (tmp_path / part / "planetoid" / "Cora" / "raw" / file.name).exists(), "only a published file is kept"
         file.write_bytes(whole)

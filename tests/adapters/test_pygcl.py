@@ -16,7 +16,6 @@ from torch import Tensor
 import tempplug
 from tempplug.errors import ConfigError, ShapeError, UnknownNameError
 from tempplug.types import EngineName
-from tempplug_adapters.graph import pygcl
 from tempplug_adapters.graph.pygcl import PyGCLLoss
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")
@@ -64,24 +63,19 @@ def gradients(loss: Tensor, given: dict[str, Tensor]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("mode", ["L2L", "G2G", "G2L", "G2L, two nodes a graph", "G2L, one graph"])
-def test_a_fixed_temperature_is_pygcls_infonce_in_both_branches(gcl: Any, mode: str) -> None:
+def test_a_fixed_temperature_is_pygcls_infonce(gcl: Any, mode: str) -> None:
     given = inputs(mode)
     theirs, ours = (dual(gcl, loss, mode, given=given) for loss in (gcl.losses.InfoNCE(tau=0.3), PyGCLLoss(tau=0.3)))
     torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
     torch.testing.assert_close(gradients(ours, given), gradients(theirs, given), rtol=1e-10, atol=1e-14)
     assert isinstance(PyGCLLoss(), gcl.losses.Loss)
     assert not isinstance(torch.nn.Identity(), gcl.losses.Loss)
-
-
-@pytest.mark.parametrize("graphs", [1, GRAPHS])
-def test_a_fixed_temperature_is_pygcls_infonce_in_a_single_branch(gcl: Any, graphs: int) -> None:
-    given = {"h": embeddings(len(PAIRS), 0), "g": embeddings(graphs, 1)}
-    given |= {"hn": embeddings(len(PAIRS), 2)} if graphs == 1 else {"batch": PAIRS}
-    contrasts = (
-        gcl.models.SingleBranchContrast(each, mode="G2L") for each in (gcl.losses.InfoNCE(tau=0.3), PyGCLLoss(tau=0.3))
-    )
-    theirs, ours = (contrast(**given) for contrast in contrasts)
-    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
+    if "," in mode:
+        single = {"h": embeddings(len(PAIRS), 0), "g": embeddings(1 if "one" in mode else GRAPHS, 1)}
+        single |= {"hn": embeddings(len(PAIRS), 2)} if "one" in mode else {"batch": PAIRS}
+        kind = gcl.models.SingleBranchContrast
+        theirs, ours = (kind(loss, mode="G2L")(**single) for loss in (gcl.losses.InfoNCE(tau=0.3), PyGCLLoss(tau=0.3)))
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
 
 
 STRATEGIES = (f"fixed:temperature={TEMPERATURE}", "macl", "dystress", "temperature-free")
@@ -117,8 +111,7 @@ def test_extra_masks_and_keywords_of_the_contrast_model_are_used(gcl: Any) -> No
     assert abs(certain - unsure) > 1e-3
 
 
-@pytest.mark.parametrize(("appended", "dtype"), [(False, torch.float32), (True, torch.float32), (True, torch.bool)])
-@pytest.mark.parametrize("roll", [0, 1])
+@pytest.mark.parametrize(("appended", "dtype", "roll"), every_pair((False, True), (torch.float32, torch.bool), (0, 1)))
 def test_any_masks_are_taken(appended: bool, dtype: torch.dtype, roll: int) -> None:
     anchor, other = embeddings(NODES, 0), embeddings(NODES, 1)
     sample = torch.cat([other, anchor]) if appended else other
@@ -130,15 +123,6 @@ def test_any_masks_are_taken(appended: bool, dtype: torch.dtype, roll: int) -> N
     negative[:, NODES:].fill_diagonal_(0)  # an appended anchor is no negative of itself
     kept = logits.masked_fill((positive + negative) == 0, -torch.inf)
     torch.testing.assert_close(value, (kept.logsumexp(1) - (logits * positive).sum(1)).mean(), rtol=1e-10, atol=0)
-
-
-def test_negatives_that_are_all_others_are_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    checked: list[str] = []
-    truths = pygcl._truths
-    monkeypatch.setattr(pygcl, "_truths", lambda name, *others: (checked.append(name), truths(name, *others))[1])
-    positive = torch.eye(GRAPHS, NODES)
-    PyGCLLoss()(embeddings(GRAPHS, 0), embeddings(NODES, 1), positive, 1 - positive)
-    assert checked == ["pos_mask"]
 
 
 def test_a_graph_without_nodes_leaves_the_mean(gcl: Any) -> None:
@@ -204,50 +188,29 @@ def test_pygcls_own_spelling_of_the_temperature() -> None:
     assert (schedule.temperature_min, schedule.temperature_max) == (0.1, 0.4)
 
 
-@pytest.mark.parametrize(
-    ("given", "options", "error", "message"),
-    [
-        ("temperature-free", {"tau": 0.2}, ConfigError, "tau=0.2 has no meaning for strategy 'temperature-free'"),
-        (
-            "fixed:temperature=0.3",
-            {"tau": 0.2},
-            ConfigError,
-            "the temperature is given twice: tau=0.2 and temperature of strat",
-        ),
+def test_options_and_masks_that_do_not_fit_are_refused(gcl: Any) -> None:
+    free, twice = "tau=0.2 has no meaning for strategy 'temperature-free'", "given twice: tau=0.2 and temperature of strat"
+    no_option, hard = r"tau_plus=0\.1 of PyGCL's debiased .*: negatives='debiased:prior", "negatives='hardness:strength="
+    options: list[tuple[Any, dict[str, Any], type[Exception], str]] = [
+        ("temperature-free", {"tau": 0.2}, ConfigError, free),
+        ("fixed:temperature=0.3", {"tau": 0.2}, ConfigError, twice),
         (tempplug.create_strategy("fixed"), {"tau": 0.2}, ConfigError, "tau=0.2 cannot be given beside a Fixed instance"),
         ("macle", {"tau": 0.2}, UnknownNameError, "Did you mean 'macl'"),
-        (
-            "fixed",
-            {"tau_plus": 0.1},
-            ConfigError,
-            r"tau_plus=0\.1 of PyGCL's debiased losses is no option here: negatives='debiased:prior",
-        ),
-        ("fixed", {"beta": 1}, ConfigError, r"beta=1 .* negatives='hardness:strength=\.\.\.' weighs hard"),
+        ("fixed", {"tau_plus": 0.1}, ConfigError, no_option),
+        ("fixed", {"beta": 1}, ConfigError, f"beta=1 .* {hard}"),
         ("fixed", {"negatives": "same-kye"}, UnknownNameError, "Did you mean 'same-key'"),
         ("fixed", {"temperature": 0.2}, TypeError, "unexpected keyword argument 'temperature'"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(given: Any, options: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        PyGCLLoss(given, **options)
-
-
-def test_masks_that_do_not_fit_are_refused(gcl: Any) -> None:
-    loss, same = PyGCLLoss(), torch.eye(5)
-    view_a, view_b = embeddings(5, 0), embeddings(5, 1)
+    ]
+    for strategy, more, error, message in options:
+        with pytest.raises(error, match=message):
+            PyGCLLoss(strategy, **more)
+    loss, same, reweighted = PyGCLLoss(), torch.eye(5), PyGCLLoss(objective="reweighted")
+    views, intra = (embeddings(5, 0), embeddings(5, 1)), {"intraview_negs": True}
     for call, error, message in [
-        (
-            lambda: loss(view_a, view_b, 0.5 * same, 1 - same),
-            ConfigError,
-            "pos_mask must hold zeros and ones alone.* In place o",
-        ),
-        (
-            lambda: loss(view_a, view_b, same, same[:, 1:]),
-            ShapeError,
-            r"neg_mask of shape \[5, 4\] must be \[5, 5\], anchors by",
-        ),
-        (lambda: dual(gcl, PyGCLLoss(objective="reweighted"), "G2L"), ConfigError, "'reweighted' has no form for several"),
-        (lambda: dual(gcl, loss, "G2L, one graph", intraview_negs=True), ShapeError, "intraview_negs=True makes such masks in"),
+        (lambda: loss(*views, 0.5 * same, 1 - same), ConfigError, "pos_mask must hold zeros and ones alone.* In place o"),
+        (lambda: loss(*views, same, same[:, 1:]), ShapeError, r"neg_mask of shape \[5, 4\] must be \[5, 5\], anchors by"),
+        (lambda: dual(gcl, reweighted, "G2L"), ConfigError, "'reweighted' has no form for several"),
+        (lambda: dual(gcl, loss, "G2L, one graph", **intra), ShapeError, "intraview_negs=True makes such masks in"),
     ]:
         with pytest.raises(error, match=message):
             call()

@@ -42,27 +42,17 @@ def test_a_layer_is_pytorchs() -> None:
     torch.testing.assert_close(made(HISTORIES, LENGTHS), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_padding_is_of_no_consequence_and_the_order_is() -> None:
-    made = encoder()
+def test_padding_changes_nothing_and_the_order_does_and_the_loss_is_among_all_items() -> None:
+    made, targets = encoder(), torch.tensor([1, 9, 4])
     found = made(HISTORIES, LENGTHS)
     wider = torch.cat([HISTORIES, torch.zeros(3, 3, dtype=torch.long)], 1)
     torch.testing.assert_close(made(wider, LENGTHS), found)
     assert not torch.allclose(made(HISTORIES[:1, [1, 0, 2]], LENGTHS[:1]), found[:1])
-
-
-def test_an_empty_history_has_finite_scores() -> None:
-    made = encoder().train()
-    loss = made.loss(made(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, dtype=torch.long)), torch.tensor([1, 9]))
-    loss.backward()
-    assert loss.isfinite()
+    torch.testing.assert_close(made.loss(found, targets), functional.cross_entropy(made.scores(found)[:, 1:], targets - 1))
+    empty = made.train()(torch.zeros(3, 3, dtype=torch.long), torch.zeros(3, dtype=torch.long))
+    made.loss(empty, targets).backward()
     assert all(each.grad is None or each.grad.isfinite().all() for each in made.parameters())
-
-
-def test_the_loss_is_among_all_items_and_none_else() -> None:
-    made, targets = encoder(), torch.tensor([1, 9, 4])
-    states = made(HISTORIES, LENGTHS)
-    expected = functional.cross_entropy(made.scores(states)[:, 1:], targets - 1)
-    torch.testing.assert_close(made.loss(states, targets), expected)
+    assert made.loss(empty, targets).isfinite()
 
 
 def test_cross_entropy_among_all_items_is_pytorchs() -> None:

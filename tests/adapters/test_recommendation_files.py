@@ -1,4 +1,4 @@
-"""Sequences from files: DCRec's sets are what their README says, any table is read, and a fault names its line."""
+"""Sequences from files: sizes of DCRec's data sets, tables of any kind, and errors that name the line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.recommendation.interaction_files import load_sequences, read_log
 from tempplug_adapters.recommendation.interactions import Interactions
 
@@ -28,17 +28,13 @@ def dcrec(tmp_path: Path, train: str, test: str) -> list[list[int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "users", "items", "interactions", "examples"),
-    [("reddit", 14486, 15416, 317992, 289020), ("beauty", 56848, 41532, 265482, 151786)],
-)
-def test_dcrecs_sets_are_whole(data_dir: Path, name: str, users: int, items: int, interactions: int, examples: int) -> None:
-    data = Interactions(*load_sequences(name, data_dir, COLUMNS)[:2])
-    assert (data.user_count, data.item_count, len(data.items)) == (users, items, interactions)
-    assert (data.items.min(), data.items.max()) == (1, items)
-    assert len(data) + len(data.validation) == examples, "what validates was the last example of its user"
-    assert len(data.test) == users
-    assert len(data.validation) == pytest.approx(users / 10, rel=0.05)
+def test_a_data_set_of_dcrec_is_whole(data_dir: Path) -> None:
+    data = Interactions(*load_sequences("reddit", data_dir, COLUMNS)[:2])
+    assert (data.user_count, data.item_count, len(data.items)) == (14486, 15416, 317992)
+    assert (data.items.min(), data.items.max()) == (1, 15416)
+    assert len(data) + len(data.validation) == 289020, "a validation target was the last example of its user"
+    assert len(data.test) == 14486
+    assert len(data.validation) == pytest.approx(14486 / 10, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -74,79 +70,55 @@ def test_a_parquet_file_is_read_likewise(tmp_path: Path) -> None:
 
 
 HEAD = "user,item,time\n"
+OF_TABLES = [
+    (f"{HEAD}a,b,1\na,b\n", r"line 3: 2 fields, but the header has 3\."),
+    (f"{HEAD},b,1\n", r"line 2: column 'user' is empty\."),
+    (f"{HEAD}a,,1\n", r"line 2: column 'item' is empty\."),
+    (f"{HEAD}a,b,noon\n", r"line 2: column 'time' is 'noon'; it must be a number, such as seconds, or an ISO date"),
+    (f"{HEAD}a,b,31/01/2026\n", r"line 2: column 'time' is '31/01/2026'; .* pandas\.to_datetime makes such dates\."),
+    (f"{HEAD}a,b,1\na,b,2026-01-31\n", r"line 3: column 'time' is '2026-01-31', but has numbers and dates"),
+    (f"{HEAD}a,b,nan\n", r"line 2: column 'time' is 'nan'"),
+    (f'{HEAD}a,"b,1\n', r"line 2: .*is a quote left open\?"),
+    (f"{HEAD}a,b,1\n\udcff,b,1\n", r"line 3: not UTF-8"),
+    (HEAD, "log.csv holds no rows, only a header"),
+    ("", "log.csv has no column 'user'"),
+    ("user,item,times\na,b,1\n", r"Did you mean 'times'\? It has: user, item, times\. Name those of .* with --columns\."),
+]
+OF_PAIRS = [
+    ("0\t1 2\t3\n", "0\t1 3\t4\n", r"test\.inter, line 2: the history of user '0' is not the row of .*train\.inter"),
+    ("0\t1 x\t3\n", "0\t1 2 3\t4\n", r"train\.inter, line 2: 'x' must be the number of an item, at least 1\."),
+    ("0\t1\t0\n", "", r"train\.inter, line 2: '0' must be the number of an item"),
+    ("0\t1 2\n", "", r"train\.inter, line 2: 2 tab-separated fields, but the header has 3\."),
+    ("", "", r"test\.inter holds no rows, only a header\."),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (f"{HEAD}a,b,1\na,b\n", r"log\.csv, line 3: 2 fields, but the header has 3\."),
-        (f"{HEAD},b,1\n", r"log\.csv, line 2: column 'user' is empty\."),
-        (f"{HEAD}a,,1\n", r"log\.csv, line 2: column 'item' is empty\."),
-        (
-            f"{HEAD}a,b,noon\n",
-            r"log\.csv, line 2: column 'time' is 'noon'; it must be a number, such as seconds, or an ISO date",
-        ),
-        (
-            f"{HEAD}a,b,31/01/2026\n",
-            r"log\.csv, line 2: column 'time' is '31/01/2026'; .* pandas\.to_datetime makes such dates\.",
-        ),
-        (f"{HEAD}a,b,1\na,b,2026-01-31\n", r"log\.csv, line 3: column 'time' is '2026-01-31', but has numbers and dates"),
-        (f"{HEAD}a,b,nan\n", r"log\.csv, line 2: column 'time' is 'nan'"),
-        (f'{HEAD}a,"b,1\n', r"log\.csv, line 2: .*is a quote left open\?"),
-        (HEAD, r"log\.csv holds no rows, only a header\."),
-        ("", r"log\.csv has no column 'user'"),
-        ("user,item,times\na,b,1\n", r"Did you mean 'times'\? It has: user, item, times\. Name those of .* with --columns\."),
-        (f"{HEAD}a,b,1\n\udcff,b,1\n", r"log\.csv, line 3: not UTF-8"),
-    ],
-)
-def test_a_row_that_cannot_be_read_is_named(tmp_path: Path, text: str, message: str) -> None:
+@pytest.mark.parametrize(("text", "message"), OF_TABLES)
+def test_a_faulty_row_is_named(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "log.csv").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(TempplugError, match=message) as raised:
-        read_log(tmp_path / "log.csv", COLUMNS)
-    assert isinstance(raised.value, DataError if "line" in message or "rows" in message else ConfigError)
+    with pytest.raises(DataError if "line" in message or "rows" in message else ConfigError, match=message):
+        load_sequences(str(tmp_path / "log.csv"), None, COLUMNS)
 
 
-def test_a_table_that_is_damaged_or_not_there_is_named(tmp_path: Path) -> None:
+def test_faulty_files_and_unknown_data_sets_are_named(tmp_path: Path) -> None:
     (tmp_path / "log.csv.gz").write_bytes(gzip.compress(HEAD.encode() + b"a,b,1\n" * 100)[:-9])
-    with pytest.raises(DataError, match=r"log\.csv\.gz, after line \d+: cannot be read"):
-        read_log(tmp_path / "log.csv.gz", COLUMNS)
-    with pytest.raises(DataError, match="does not exist"):
-        read_log(tmp_path / "none.csv", COLUMNS)
-
-
-def test_dcrecs_files_are_read_from_a_folder(tmp_path: Path) -> None:
-    assert dcrec(tmp_path, "0\t1 2\t3\n1\t5\t1\n", "0\t1 2 3\t4\n1\t5 1\t2\n2\t\t3\n") == [[1, 2, 3, 4], [5, 1, 2], [3]]
-
-
-@pytest.mark.parametrize(
-    ("train", "test", "message"),
-    [
-        ("0\t1 2\t3\n", "0\t1 3\t4\n", r"tiny\.test\.inter, line 2: the history of user '0' is not the row of .*train\.inter"),
-        ("0\t1 x\t3\n", "0\t1 2 3\t4\n", r"tiny\.train\.inter, line 2: 'x' must be the number of an item, at least 1\."),
-        ("0\t1\t0\n", "", r"tiny\.train\.inter, line 2: '0' must be the number of an item"),
-        ("0\t1 2\n", "", r"tiny\.train\.inter, line 2: 2 tab-separated fields, but the header has 3\."),
-        ("", "", r"tiny\.test\.inter holds no rows, only a header\."),
-    ],
-)
-def test_a_fault_of_dcrecs_files_is_named(tmp_path: Path, train: str, test: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        dcrec(tmp_path, train, test)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "has_folder", "message"),
-    [
-        ("beuty", True, r"no data set 'beuty'\. Did you mean 'beauty'\?"),
-        ("beauty", False, "--data-dir or TEMPPLUG_DATA"),
-        ("beauty", True, r"beauty\.tar\.xz does not exist"),
-        ("sports", True, r"sports\.tar\.xz must hold sports\.train\.inter"),
-    ],
-)
-def test_what_is_no_data_set_is_named(tmp_path: Path, dataset: str, has_folder: bool, message: str) -> None:
     (tmp_path / "recsys").mkdir()
     tarfile.open(tmp_path / "recsys" / "sports.tar.xz", "w:xz").close()
-    with pytest.raises(DataError, match=message):
-        load_sequences(dataset, tmp_path if has_folder else None, COLUMNS)
+    for dataset, folder, message in [
+        (tmp_path / "log.csv.gz", None, r"log\.csv\.gz, after line \d+: cannot be read"),
+        (tmp_path / "none.csv", None, "does not exist"),
+        ("beuty", tmp_path, r"no data set 'beuty'\. Did you mean 'beauty'\?"),
+        ("beauty", None, "--data-dir or TEMPPLUG_DATA"),
+        ("beauty", tmp_path, r"beauty\.tar\.xz does not exist"),
+        ("sports", tmp_path, r"sports\.tar\.xz must hold sports\.train\.inter"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            load_sequences(str(dataset), folder, COLUMNS)
+    found = dcrec(tmp_path, "0\t1 2\t3\n1\t5\t1\n", "0\t1 2 3\t4\n1\t5 1\t2\n2\t\t3\n")
+    assert found == [[1, 2, 3, 4], [5, 1, 2], [3]]
+    for train, test, message in OF_PAIRS:
+        with pytest.raises(DataError, match=message):
+            dcrec(tmp_path, train, test)
 
 
 def pairs(data: Interactions, split: str) -> list[tuple[list[int], int]]:
@@ -162,7 +134,7 @@ def test_the_last_item_is_for_the_test_and_the_one_before_it_validates_for_some(
     assert held
     assert held != {1, 2, 3, 4}
     test = [(list(range(1, 1 + n)), 1 + n) for n in range(1, 6)]
-    assert pairs(data, "test") == test, "one interaction asks for nothing"
+    assert pairs(data, "test") == test, "a sequence of one item has no example"
     assert pairs(data, "validation") == [(history[:-1], history[-1]) for history, _ in test if len(history) - 1 in held]
     ends = [(history, len(history) - (len(history) - 1 in held)) for history, _ in test]
     trained = [(history[:end], history[end]) for history, last in ends for end in range(1, last)]
@@ -177,12 +149,9 @@ def test_the_last_item_is_for_the_test_and_the_one_before_it_validates_for_some(
     assert data.last_targets().tolist() == [0, 0, 2, 2, 2, 2, 1, 0, 0, 0]
 
 
-def test_only_the_newest_items_count() -> None:
+def test_only_the_newest_items_are_used_and_too_few_are_named() -> None:
     data = Interactions([np.arange(1, 9), np.arange(1, 9)], 8, max_length=3, validation_share=0.5)
     assert pairs(data, "test") == [([5, 6, 7], 8)] * 2
     assert [history for history, _ in pairs(data, "train")] == [[5], [5, 6], [5]][: len(data)]
-
-
-def test_nothing_to_train_on_is_said() -> None:
     with pytest.raises(DataError, match="there is nothing to train on: 2 users with at most 2 items each"):
         Interactions([np.array([1, 2]), np.array([3])], 3)

@@ -19,8 +19,8 @@ from torch_geometric.data.storage import AttrType
 
 from tempplug.cli import main
 from tempplug.errors import DataError
+from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
-from tempplug_adapters.graph.saved_graphs import read_graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -88,39 +88,30 @@ def test_graphs_are_read_as_transforms_leave_them(tmp_path: Path, transform: Any
         assert len(load_graph(str(file), None, tmp_path).x) == made.num_nodes * len(found)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (lambda folder: {"x": 1}, r"must hold a torch_geometric\.data\.Data, a list of them, or the .*, not dict"),
-        (lambda folder: ["graph"], r"must hold a torch_geometric\.data\.Data"),
-        (lambda folder: [], r"must hold a torch_geometric\.data\.Data"),
-        (lambda folder: (graph(), {"x": torch.tensor([0, 600, 99999999]), "y": "abc"}), "graphs and slices that do not fit"),
-        (lambda folder: (graph(), 3), "graphs and slices that do not fit"),
-        (lambda folder: T.RandomLinkSplit()(graph()), "holds a tuple of 3 graphs, as RandomLinkSplit returns: save the one to"),
-    ],
-)
-def test_saved_graphs_that_are_none_are_named(tmp_path: Path, content: Callable[[Path], Any], message: str) -> None:
-    with pytest.raises(DataError, match=rf"graph\.pt .*{message}"):
-        read_graphs(saved(tmp_path, content(tmp_path)))
+NO_GRAPHS = r"must hold a torch_geometric\.data\.Data, a list of them, or the .*, not"
+UNSAFE = r"could not be read: it holds \S*{}, and reading that could run code: save the file anew with a"
+REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "dict": (lambda folder: {"x": 1}, f"{NO_GRAPHS} dict"),
+    "words": (lambda folder: ["graph"], NO_GRAPHS),
+    "nothing": (lambda folder: [], NO_GRAPHS),
+    "bounds": (lambda folder: (graph(), {"x": torch.tensor([0, 600, 99999999]), "y": "abc"}), "slices that do not fit"),
+    "no slices": (lambda folder: (graph(), 3), "graphs and slices that do not fit"),
+    "split": (lambda folder: T.RandomLinkSplit()(graph()), "holds a tuple of 3 graphs, as RandomLinkSplit returns: save the"),
+    "own": (lambda folder: Data(x=torch.ones(2, 2), own=Own()), UNSAFE.format(r"test_saved_graphs\.Own")),
+    "batch": (lambda folder: Batch.from_data_list([graph(), graph(1)]), UNSAFE.format(r"torch_geometric\.data\.batch\.\w+")),
+    "ego-nets": (lambda folder: T.RootedEgoNets(1)(graph()), UNSAFE.format(r"transforms\.rooted_subgraph\.RootedSubgraphData")),
+    "numpy": (lambda folder: Data(x=torch.ones(2, 2), words=np.array(["a"])), UNSAFE.format(r"numpy\.\S+")),
+    "hostile": (lambda folder: Data(hostile=Hostile(mark_of(folder))), UNSAFE.format(r"\w+\.system")),
+    "enum": (lambda folder: {AttrType.NODE: Hostile(mark_of(folder))}, UNSAFE.format(r"\w+\.system")),
+    "slices": (lambda folder: (Hostile(mark_of(folder)), {}), UNSAFE.format(r"\w+\.system")),
+}
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        (lambda folder: Data(x=torch.ones(2, 2), own=Own()), r"test_saved_graphs\.Own"),
-        (lambda folder: Batch.from_data_list([graph(), graph(1)]), r"torch_geometric\.data\.batch\.\w+"),
-        (lambda folder: T.RootedEgoNets(1)(graph()), r"torch_geometric\.transforms\.rooted_subgraph\.RootedSubgraphData"),
-        (lambda folder: Data(x=torch.ones(2, 2), words=np.array(["a"])), r"numpy\.\S+"),
-        (lambda folder: Data(x=torch.ones(2, 2), hostile=Hostile(mark_of(folder))), r"\w+\.system"),
-        (lambda folder: {AttrType.NODE: Hostile(mark_of(folder))}, r"\w+\.system"),
-        (lambda folder: (Hostile(mark_of(folder)), {}), r"\w+\.system"),
-    ],
-    ids=["own", "batch", "ego-nets", "numpy", "hostile", "enum", "slices"],
-)
-def test_what_is_refused_is_named_with_the_remedy(tmp_path: Path, content: Callable[[Path], Any], named: str) -> None:
+@pytest.mark.parametrize("kind", REFUSED)
+def test_what_is_refused_is_named_with_the_remedy(tmp_path: Path, kind: str) -> None:
     allowed = Counter(map(str, torch.serialization.get_safe_globals()))
-    told = rf"^\S+graph\.pt could not be read: it holds \S*{named}, and reading that could run code: save the file anew with a"
-    with pytest.raises(DataError, match=told) as raised:
+    content, message = REFUSED[kind]
+    with pytest.raises(DataError, match=rf"^\S+graph\.pt .*{message}") as raised:
         read_graphs(saved(tmp_path, content(tmp_path)))
     assert "weights_only" not in str(raised.value)
     assert len(str(raised.value).splitlines()) == 1

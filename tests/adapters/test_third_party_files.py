@@ -24,8 +24,8 @@ from torch_geometric.data import Data, HeteroData, InMemoryDataset
 
 from tempplug.errors import TempplugError
 from tempplug_adapters.clip.captions import load_pairs
+from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
-from tempplug_adapters.graph.saved_graphs import read_graphs
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 

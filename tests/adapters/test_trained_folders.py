@@ -32,8 +32,8 @@ from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.ending import LINES, WIDTH, ending, number
 from tempplug_adapters.graph.grace_method import GraceMethod
-from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.recipes import GRACE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.recommendation.interaction_files import Sequences, load_sequences

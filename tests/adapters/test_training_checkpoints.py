@@ -12,8 +12,8 @@ import pytest
 from method_toys import Kill, Killed, assert_same_end, run
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.recipes import GRACE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.manifest import seal

@@ -13,8 +13,7 @@ from torch_geometric.utils import contains_isolated_nodes, is_undirected
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_adapters.recommendation.dcrec_recipe import METHOD
-from tempplug_adapters.recommendation.recipe import METHOD as SASREC
+from tempplug_adapters.recommendation.recipes import DCREC as METHOD, SASREC
 from tempplug_benchmarks.tasks import recommendation
 from tempplug_benchmarks.tasks.graph import generate
 from tempplug_benchmarks.tasks.molecule import LABELLED, SUITE as MOLECULE, generate as generate_molecules, labels

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.graph.grace_recipe import METHOD
+from tempplug_adapters.graph.recipes import GRACE as METHOD
 from tempplug_benchmarks.arm import UNTRAINED
 from tempplug_benchmarks.papers import PaperRow
 from tempplug_benchmarks.suite_file import make_suite

@@ -163,9 +163,9 @@ def _saved_graph(folder: Path) -> None:
 @cache
 def formats() -> dict[str, Format]:
     """The formats by name; what reads them is loaded now."""
-    from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
+    from tempplug_adapters.graph.graph_files import load_tu
+    from tempplug_adapters.graph.molecule_data import read_labelled, read_smiles
     from tempplug_adapters.graph.node_data import load_graph
-    from tempplug_adapters.graph.tu_files import load_tu
     from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
     from tempplug_adapters.sentence_evaluation.sts_data import load_sts
     from tempplug_adapters.simcse.data import read_samples

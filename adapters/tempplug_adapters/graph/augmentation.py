@@ -1,4 +1,4 @@
-"""GraphCL's augmentations, each drawn for a whole batch at once.
+"""GraphCL's augmentations, each drawn for a whole batch at once, alone or beside augmentations of the user.
 
 Where the authors' code differs from the paper, this is the code: edges are only dropped, each direction separately, and the
 subgraph contains only neighbours of its start (here ``neighbourhood``; ``subgraph`` grows as in the paper).
@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch, Data
 
-from tempplug.errors import UnknownNameError, nearest
-from tempplug_adapters.graph.graph_data import GraphBatch, rank, starts
+from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug_adapters.graph.graph_data import GraphBatch, arrival, rank
+from tempplug_adapters.graph.user_modules import Augmentation, augmented, takes_batch
 
 DROPPED = 0.1
 """Fraction of a graph's nodes, edges or features that an augmentation removes."""
@@ -25,10 +27,10 @@ Kept = tuple[Tensor | None, Tensor | None, Tensor | None]
 """Nodes kept [n], edges kept [E], features [n, F]; None for no change."""
 
 
-def augment(graphs: GraphBatch, pool: Sequence[str], generator: torch.Generator | None = None) -> GraphBatch:
+def augment(graphs: GraphBatch, pool: Sequence[str]) -> GraphBatch:
     """Returns a view of each graph by an augmentation drawn from the pool of names; each view has at least one node."""
     check_pool(pool)
-    kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,), generator=generator), generator)
+    kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,)))
     return replace(graphs, x=kept.x).kept(kept.nodes, kept.edges)
 
 
@@ -47,14 +49,13 @@ class Keep:
     x: Tensor
 
 
-def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: torch.Generator | None = None) -> Keep:
+def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor) -> Keep:
     """Returns what remains of graphs.
 
     Args:
         graphs: on the CPU.
         pool: names of `AUGMENTATIONS`; an empty name changes nothing.
         choice: [B] position in the pool for each graph.
-        generator: source of all random choices; None for the global one.
     """
     nodes = torch.ones(len(graphs.x), dtype=torch.bool)
     edges = torch.ones(graphs.edge_index.shape[1], dtype=torch.bool)
@@ -63,7 +64,7 @@ def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor, generator: tor
         chosen = choice == position
         if not name or not bool(chosen.any()):
             continue
-        kept_nodes, kept_edges, features = AUGMENTATIONS[name](graphs, generator)
+        kept_nodes, kept_edges, features = AUGMENTATIONS[name](graphs)
         of_node = chosen[graphs.batch]
         if kept_nodes is not None:
             nodes &= kept_nodes | ~of_node
@@ -85,45 +86,38 @@ def check_pool(pool: Sequence[str]) -> None:
             raise UnknownNameError(f"unknown augmentation '{name}'.{nearest(name, AUGMENTATIONS)} Known: {known}.")
 
 
-def _drop_nodes(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    return ~_share(graphs.batch, graphs.num_graphs, DROPPED, generator), None, None
+def _drop_nodes(graphs: GraphBatch) -> Kept:
+    return ~_share(graphs.batch, graphs.num_graphs, DROPPED), None, None
 
 
-def _drop_edges(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    return None, ~_share(graphs.batch[graphs.edge_index[0]], graphs.num_graphs, DROPPED, generator), None
+def _drop_edges(graphs: GraphBatch) -> Kept:
+    return None, ~_share(graphs.batch[graphs.edge_index[0]], graphs.num_graphs, DROPPED), None
 
 
-def _mask_attributes(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
-    masked = _share(graphs.batch, graphs.num_graphs, DROPPED, generator)
-    noise = torch.randn(graphs.x.shape, generator=generator) * NOISE_DEVIATION + NOISE_MEAN
+def _mask_attributes(graphs: GraphBatch) -> Kept:
+    masked = _share(graphs.batch, graphs.num_graphs, DROPPED)
+    noise = torch.randn(graphs.x.shape) * NOISE_DEVIATION + NOISE_MEAN
     return None, None, torch.where(masked[:, None], noise, graphs.x)
 
 
-def _neighbourhood(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
+def _neighbourhood(graphs: GraphBatch) -> Kept:
     """Keeps a random node and a random sample of its neighbours of the size of a subgraph."""
-    start = _random_nodes(graphs, generator)
+    start = _random_nodes(graphs)
     source, target = graphs.edge_index
     kept = torch.zeros(len(graphs.x), dtype=torch.bool)
     kept[target[torch.isin(source, start)]] = True
     kept[start] = False
     members = kept.nonzero()[:, 0]
-    kept[members] = _random_rank(graphs.batch[members], generator) < _subgraph_size(graphs)[graphs.batch[members]]
+    kept[members] = _random_rank(graphs.batch[members]) < _subgraph_size(graphs)[graphs.batch[members]]
     kept[start] = True
     return kept, None, None
 
 
-def _subgraph(graphs: GraphBatch, generator: torch.Generator | None) -> Kept:
+def _subgraph(graphs: GraphBatch) -> Kept:
     """Keeps a part that grows from a random node by one random neighbour at a time."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import dijkstra
-
-    count = len(graphs.x)
-    start = _random_nodes(graphs, generator)
-    waiting = torch.empty(count, dtype=torch.float64).exponential_(generator=generator)
-    source, target = graphs.edge_index[:, torch.argsort(graphs.edge_index[0], stable=True)]
-    pointers = starts(torch.bincount(source, minlength=count))
-    lengths = csr_array((waiting[target].numpy(), target.numpy(), pointers.numpy()), shape=(count, count))
-    joined = torch.from_numpy(dijkstra(lengths, indices=start.numpy(), min_only=True))
+    start = _random_nodes(graphs)
+    waiting = torch.empty(len(graphs.x), dtype=torch.float64).exponential_()
+    joined = arrival(graphs, start, waiting)
     place = rank(graphs.batch, torch.argsort(joined, stable=True))
     return (place <= _subgraph_size(graphs)[graphs.batch]) & joined.isfinite(), None, None
 
@@ -136,27 +130,75 @@ def _sizes(graphs: GraphBatch) -> Tensor:
     return torch.bincount(graphs.batch, minlength=graphs.num_graphs)
 
 
-def _random_nodes(graphs: GraphBatch, generator: torch.Generator | None) -> Tensor:
+def _random_nodes(graphs: GraphBatch) -> Tensor:
     """Returns one node of every graph that has one."""
     sizes = _sizes(graphs)
-    within = (torch.rand(graphs.num_graphs, dtype=torch.float64, generator=generator) * sizes).long()
+    within = (torch.rand(graphs.num_graphs, dtype=torch.float64) * sizes).long()
     return (torch.cumsum(sizes, 0) - sizes + within)[sizes > 0]
 
 
-def _share(group: Tensor, groups: int, fraction: float, generator: torch.Generator | None) -> Tensor:
+def _share(group: Tensor, groups: int, fraction: float) -> Tensor:
     """Returns which members a random choice of that fraction of each group has, rounded down, [n]."""
     allowed = (torch.bincount(group, minlength=groups) * fraction).long()
-    return _random_rank(group, generator) < allowed[group]
+    return _random_rank(group) < allowed[group]
 
 
-def _random_rank(group: Tensor, generator: torch.Generator | None) -> Tensor:
-    return rank(group, torch.randperm(len(group), generator=generator))
+def _random_rank(group: Tensor) -> Tensor:
+    return rank(group, torch.randperm(len(group)))
 
 
-AUGMENTATIONS: dict[str, Callable[[GraphBatch, torch.Generator | None], Kept]] = {
+AUGMENTATIONS: dict[str, Callable[[GraphBatch], Kept]] = {
     "drop-nodes": _drop_nodes,
     "drop-edges": _drop_edges,
     "mask-attributes": _mask_attributes,
     "subgraph": _subgraph,
     "neighbourhood": _neighbourhood,
 }
+
+
+def user_views(graphs: Sequence[Data], pool: Sequence[str | Augmentation]) -> Batch:
+    """Returns a view of each graph by an augmentation drawn from the pool with PyTorch's global generator.
+
+    Args:
+        graphs: not changed.
+        pool: names of `AUGMENTATIONS`, and callables from a ``Data`` to one; or a single callable with an argument annotated
+            as ``Batch``, which returns a batch of as many graphs.
+
+    Raises:
+        ConfigError: an augmentation returns another type, needs other features, or takes a batch in a pool of several.
+    """
+    for each in pool:
+        if not isinstance(each, str) and takes_batch(each):
+            if len(pool) > 1:
+                raise ConfigError(f"augmentation {each!r} takes a whole batch, and so must be the only one.")
+            view = augmented(Batch.from_data_list(list(graphs)), each)
+            if getattr(view, "num_graphs", None) != len(graphs):
+                raise ConfigError(f"augmentation {each!r} must return a Batch of {len(graphs)} graphs.")
+            return view
+    choice = torch.randint(len(pool), (len(graphs),))
+    chosen = [pool[place] for place in choice.tolist()]
+    made = [graph if isinstance(each, str) else augmented(graph, each) for graph, each in zip(graphs, chosen, strict=True)]
+    batch, names = Batch.from_data_list(made), [each if isinstance(each, str) else "" for each in pool]
+    return _kept(batch, names, choice) if any(names) else batch
+
+
+def _kept(batch: Batch, names: Sequence[str], choice: Tensor) -> Batch:
+    """Returns the views by built-in augmentations, with all attributes of nodes and edges."""
+    masked = "mask-attributes" in names
+    if masked and not (batch.x is not None and batch.x.is_floating_point()):
+        raise ConfigError("augmentation 'mask-attributes' puts noise in place of features, which must be floating point.")
+    left = keep(GraphBatch.of(batch), names, choice)
+    of_node = batch.batch[left.nodes]
+    sizes = torch.bincount(of_node, minlength=batch.num_graphs)
+    view = Batch(batch=of_node, ptr=torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+    for name in batch.keys():  # noqa: SIM118 (a Batch is no dictionary)
+        if name == "edge_index":
+            view.edge_index = (left.nodes.cumsum(0) - 1)[batch.edge_index[:, left.edges]]
+        elif name == "x":
+            view.x = (left.x if masked else batch.x)[left.nodes]
+        elif name not in ("batch", "ptr", "num_nodes"):
+            kept = left.nodes if batch.is_node_attr(name) else left.edges if batch.is_edge_attr(name) else None
+            view[name] = batch[name] if kept is None else batch[name][kept]
+    if batch.x is None:
+        view.num_nodes = len(of_node)
+    return view

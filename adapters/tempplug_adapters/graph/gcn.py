@@ -1,4 +1,4 @@
-"""The GCN of GRACE, computed for several views of one graph at once (Kipf and Welling 2017), and the features that it reads.
+"""The GCN of GRACE (Kipf and Welling 2017), computed for several views of one graph at once, and the node features.
 
 A view hides columns of the features: X·diag(m)·W = X·(diag(m)·W), so that all views share the product with the unchanged X. For
 sampled nodes, each layer computes only the nodes that the next one needs.

@@ -15,24 +15,22 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.graph.evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
-from tempplug_adapters.graph.grace_recipe import GraceRecipe
 from tempplug_adapters.graph.node_data import load_graph, scaled_features
-from tempplug_adapters.graph.node_evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.nodes import Nodes, one_graph
+from tempplug_adapters.graph.recipes import GraceRecipe
 from tempplug_adapters.graph.user_modules import (
     Augmentation,
     UserEncoder,
-    UserModules,
+    UserMethod,
     augmented,
     corrupted,
     create_encoder,
-    restored_encoder,
     warn_of_unused,
 )
 from tempplug_adapters.storage.tensors import write_tensors
-from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
-from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
 
 
 def corrupt(
@@ -138,26 +136,18 @@ class GraceModule(nn.Module):
         return loss
 
 
-class GraceMethod(Method[GraceRecipe, Nodes]):
+class GraceMethod(UserMethod[GraceRecipe, Nodes]):
     """Both views' nodes are anchors, and of every other node both views are negatives.
 
-    Args:
-        info: its declaration.
-        encoder: any module with ``forward(x, edge_index)`` or ``forward(data)``, or its constructor (see
-            `create_encoder`); None: the recipe's.
-        augmentations: one for both views or one for each, in place of the removal of edges and the masking of features:
-            callables from a ``Data`` to one with the same nodes, random by PyTorch's global generator; empty: the recipe's.
+    Augmentations of the user, one for both views or one for each, replace the removal of edges and the masking of features.
+    They keep all nodes, and are random by PyTorch's global generator.
 
     Source: Zhu et al. 2020, Deep Graph Contrastive Representation Learning.
     """
 
-    def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[Augmentation] = ()) -> None:
-        super().__init__(info)
-        self._user = UserModules(encoder, augmentations)
-
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
         """Returns a public graph, or a graph from files, after checking the user's encoder and augmentations."""
-        self._of_user(recipe)
+        self.of_user(recipe)
         files = (recipe.node_features, recipe.node_labels)
         graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
         nodes = Nodes(graph, source.dataset, source.evaluated)
@@ -165,10 +155,6 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
         if nodes.labels is not None:  # fail before training if the evaluation is impossible
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
         return nodes
-
-    def origin(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
-        """Returns the names of encoder and augmentations passed from Python."""
-        return self._user.names()
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges and features."""
@@ -180,7 +166,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
 
     def build(self, recipe: GraceRecipe, data: Nodes, loss: Any) -> GraceModule:
         """Returns the randomly initialised model, with the user's encoder if given."""
-        given, augmentations = self._of_user(recipe)
+        given, augmentations = self.of_user(recipe)
         columns = data.x.shape[1]
         if given is None:
             warn_of_unused(data.graph, ("edge_weight",), "GCN")
@@ -195,7 +181,7 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
     def collate(self, recipe: GraceRecipe, data: Nodes, index: Tensor) -> dict[str, Any]:
         """Returns two corrupted views of the graph, which keeps the order of its nodes, or of the part around some nodes."""
         whole = len(index) == len(data)
-        encoder, augmentations = self._of_user(recipe)
+        encoder, augmentations = self.of_user(recipe)
         shares = list(zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True))
         if encoder is not None or augmentations:
             graph = data.graph if whole else data.part(index, recipe.neighbours, recipe.layers)
@@ -265,9 +251,8 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
     def restore(self, recipe: GraceRecipe, kept: Mapping[str, Any], folder: Path) -> GraceModule:
         """Returns the encoder of the folder; raises ConfigError if it came from Python and was not given again."""
         columns = kept["preprocessing"]["features"]
-        given = restored_encoder(self._of_user(recipe)[0], "own_encoder" in kept, folder)
-        encoder = None if given is None else UserEncoder(create_encoder(given, columns, recipe.hidden, recipe.layers))
-        module = GraceModule(recipe, columns, None, encoder, kept.get("own_encoder", 0))
+        own = self.restored(recipe, kept, folder)
+        module = GraceModule(recipe, columns, None, None if own is None else UserEncoder(own), kept.get("own_encoder", 0))
         module.scaled = kept["preprocessing"]["rows_scaled_to_sum_1"]
         load_weights(module.encoder, folder)
         return module
@@ -297,9 +282,9 @@ class GraceMethod(Method[GraceRecipe, Nodes]):
             metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
         )
 
-    def _of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
+    def of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and augmentations, imported where they are given by name."""
-        encoder, augmentations = self._user.of(recipe)
+        encoder, augmentations = super().of_user(recipe)
         if len(augmentations) > 2:
             raise ConfigError(f"{len(augmentations)} augmentations must be one for both views, or one for each.")
         return encoder, augmentations

@@ -5,17 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch, Data
 
 from tempplug.errors import DataError
 from tempplug_adapters.sparse_sums import RowSums, ranges
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 
 @dataclass(frozen=True)
@@ -111,8 +109,6 @@ class GraphSet:
 
     def graphs(self) -> list[Data]:
         """Returns each graph separately, as PyTorch Geometric objects."""
-        from torch_geometric.data import Data
-
         x = torch.split(self.x, self.node_start.diff().tolist())
         edges = torch.split(self.edge_index, self.edge_start.diff().tolist(), 1)
         labels = [None] * len(self) if self.labels is None else self.labels if self.labels.ndim == 1 else self.labels[:, None]
@@ -196,6 +192,22 @@ def starts(counts: Tensor) -> Tensor:
     return torch.cat([counts.new_zeros(1), torch.cumsum(counts, 0)])
 
 
+def arrival(graphs: GraphBatch, roots: Tensor, waiting: Tensor) -> Tensor:
+    """Returns when a part of each graph that grows from a root along edges reaches each node, [n]; infinite for never.
+
+    With exponential waiting times [n], the part grows by one random neighbour at a time, all being equally likely.
+    """
+    found = torch.full_like(waiting, torch.inf)
+    found[roots] = 0.0
+    source, target = graphs.edge_index
+    while True:
+        beside = torch.full_like(found, torch.inf).scatter_reduce_(0, target, found[source], "amin")
+        sooner = torch.minimum(found, beside + waiting)
+        if torch.equal(sooner, found):
+            return found
+        found = sooner
+
+
 def rank(group: Tensor, order: Tensor) -> Tensor:
     """Returns the rank of each member within its group, [n], in the given order."""
     by_group = order[torch.argsort(group[order], stable=True)]
@@ -204,3 +216,52 @@ def rank(group: Tensor, order: Tensor) -> Tensor:
     place = torch.empty_like(order)
     place[by_group] = torch.arange(len(order)) - first[group[by_group]]
     return place
+
+
+class Graphs:
+    """A data set with cached batches, because selecting a batch and creating its sparse patterns takes as long as a step.
+
+    Args:
+        graphs: a `GraphSet`; or a data set of PyTorch Geometric, a list of its graphs, or a loader of either. Labels are used
+            only by the evaluation.
+
+    Raises:
+        DataError: they cannot be used for training.
+    """
+
+    def __init__(self, graphs: GraphSet | Iterable[Data]) -> None:
+        if isinstance(graphs, torch.utils.data.DataLoader):
+            graphs = cast("Iterable[Data]", graphs.dataset)
+        if not isinstance(graphs, GraphSet | Iterable) or isinstance(graphs, Data):
+            raise DataError(f"graphs must be a data set, a list or a loader of graphs, not {type(graphs).__name__}.")
+        self._given = None if isinstance(graphs, GraphSet) else list(graphs)
+        self.all = graphs if isinstance(graphs, GraphSet) else GraphSet.from_graphs(self._given or ())
+        self._batch = cache(lambda index: self.all.batch(torch.tensor(index)))
+        self._pyg_batch = cache(lambda index: Batch.from_data_list([self.each[place] for place in index]))
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    @cached_property
+    def each(self) -> list[Data]:
+        """All graphs separately with all their attributes; graphs without features get a constant feature 1."""
+        graphs = self.all.graphs() if self._given is None else [each.clone() for each in self._given]
+        everywhere = set[str].intersection(*(set(graph.keys()) for graph in graphs))
+        for graph in graphs:
+            for name in {*graph.keys()} - everywhere - {"x", "edge_index"}:
+                del graph[name]
+            if graph.x is None:
+                graph.x = torch.ones(int(graph.num_nodes or 0), 1)
+            elif graph.x.ndim == 1:
+                graph.x = graph.x[:, None]
+            if graph.edge_index is None:
+                graph.edge_index = torch.zeros(2, 0, dtype=torch.int64)
+        return graphs
+
+    def batch(self, index: Tensor) -> GraphBatch:
+        """Returns the graphs at positions [B]; the object is cached."""
+        return self._batch(tuple(index.tolist()))
+
+    def pyg_batch(self, index: Tensor) -> Batch:
+        """Returns the graphs at positions [B] as a batch of PyTorch Geometric."""
+        return self._pyg_batch(tuple(index.tolist()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,17 +13,13 @@ from torch_geometric.data import Batch
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
-from tempplug_adapters.graph.augmentation import augment, check_pool
-from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.graph_evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
-from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
-from tempplug_adapters.graph.graphs import Graphs, UserGraphEncoder, user_views
-from tempplug_adapters.graph.ogb_files import load_ogb
-from tempplug_adapters.graph.saved_graphs import read_graphs
-from tempplug_adapters.graph.tu_files import load_tu
-from tempplug_adapters.graph.user_modules import Augmentation, UserModules, create_encoder, restored_encoder, warn_of_unused
-from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
-from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.graph.augmentation import augment, check_pool, user_views
+from tempplug_adapters.graph.evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
+from tempplug_adapters.graph.graph_data import GraphBatch, Graphs
+from tempplug_adapters.graph.graph_files import load_ogb, load_tu, read_graphs
+from tempplug_adapters.graph.recipes import GraphCLRecipe
+from tempplug_adapters.graph.user_modules import Augmentation, UserGraphEncoder, UserMethod, create_encoder, warn_of_unused
+from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -132,27 +128,20 @@ class GraphCLModule(nn.Module):
         return loss
 
 
-class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
+class GraphCLMethod(UserMethod[GraphCLRecipe, Graphs]):
     """One way from the graphs to their views: a graph's negatives are the views of the others.
 
-    Args:
-        info: its declaration.
-        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(batch)``, or its constructor (see
-            `create_encoder`); None: the recipe's.
-        augmentations: one is drawn for each graph, see `user_views`; empty: the recipe's.
+    One of the augmentations is drawn for each graph, see `user_views`.
 
     Source: You et al. 2020 (GraphCL), and its code, which shuffles before the first epoch only.
     """
 
     reshuffled = False
-
-    def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[str | Augmentation] = ()) -> None:
-        super().__init__(info)
-        self._user = UserModules(encoder, augmentations, builtin=True)
+    builtin = True
 
     def load(self, recipe: GraphCLRecipe, source: Source) -> Graphs:
         """Returns a data set of the TU collection or of OGB, or the graphs of a file."""
-        self._of_user(recipe)
+        self.of_user(recipe)
         graphs = _load(source)
         labels = graphs.all.labels
         if labels is not None and source.evaluated:  # fail before training if the evaluation is impossible
@@ -177,7 +166,7 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     def build(self, recipe: GraphCLRecipe, data: Graphs, loss: Any) -> GraphCLModule:
         """Returns the randomly initialised model, with the user's encoder if given."""
-        features, encoder = data.all.x.shape[1], self._of_user(recipe)[0]
+        features, encoder = data.all.x.shape[1], self.of_user(recipe)[0]
         if encoder is None:
             warn_of_unused(data.each[0], (), "GIN")
             return GraphCLModule(recipe, features, loss)
@@ -188,17 +177,13 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
 
     def collate(self, recipe: GraphCLRecipe, data: Graphs, index: Tensor) -> dict[str, Any]:
         """Returns graphs and a view of each."""
-        encoder, pool = self._of_user(recipe)
+        encoder, pool = self.of_user(recipe)
         names = [each for each in pool if isinstance(each, str)]
         if encoder is None and len(names) == len(pool):
             graphs = data.batch(index)
             return {"graphs": graphs, "views": augment(graphs, names), "index": index}
         views = user_views([data.each[place] for place in index.tolist()], pool)
         return {"graphs": data.pyg_batch(index), "views": views, "index": index}
-
-    def origin(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
-        """Returns the names of encoder and augmentations passed from Python."""
-        return self._user.names()
 
     def evaluate(self, recipe: GraphCLRecipe, module: nn.Module, data: Graphs, run: Run) -> dict[str, float]:
         """Returns the mean accuracy of a support vector machine over the folds, in %, and its ``validation_accuracy``.
@@ -234,12 +219,8 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
     def restore(self, recipe: GraphCLRecipe, kept: Mapping[str, Any], folder: Path) -> GraphCLModule:
         """Returns the encoder of the folder; raises ConfigError if it came from Python and was not given again."""
         features = kept["preprocessing"]["features"]
-        given = restored_encoder(self._of_user(recipe)[0], "own_encoder" in kept, folder)
-        encoder = None
-        if given is not None:
-            own = create_encoder(given, features, recipe.hidden, recipe.layers)
-            encoder = UserGraphEncoder(own, kept["own_encoder"])
-        module = GraphCLModule(recipe, features, None, encoder)
+        own = self.restored(recipe, kept, folder)
+        module = GraphCLModule(recipe, features, None, None if own is None else UserGraphEncoder(own, kept["own_encoder"]))
         load_weights(module.encoder, folder)
         return module
 
@@ -264,9 +245,9 @@ class GraphCLMethod(Method[GraphCLRecipe, Graphs]):
             metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
         )
 
-    def _of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
+    def of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and all augmentations, imported where they are given by name."""
-        encoder, pool = self._user.of(recipe)
+        encoder, pool = super().of_user(recipe)
         if names := [each for each in pool if isinstance(each, str)]:
             check_pool(names)
         return encoder, pool

@@ -1,7 +1,7 @@
 """GraphGym: contrastive training with any temperature strategy, from a configuration. Importing this module registers it.
 
-``model.type: contrastive`` is the GNN of the configuration between two views of each batch, of nodes or of graphs, whichever
-its head embeds; its loss and its metrics take the place of a classifier's::
+``model.type: contrastive`` trains the GNN of the configuration on two views of each batch: of nodes or of graphs, depending on
+its head. Its loss and metrics replace those of a classifier::
 
     model:
       type: contrastive
@@ -15,9 +15,9 @@ its head embeds; its loss and its metrics take the place of a classifier's::
       drop_edge: [0.2, 0.4]     # share of the edges that each view lacks
       mask_feature: [0.3, 0.4]  # share of the columns of x that each view lacks
 
-In GraphGym's ``main.py``, `create_model` of this module in place of its own is all: schedules get the progress, what is
-learned has its own rate and no weight decay, and Lightning's logs have the record. GraphGym's own `create_model` trains all
-strategies but schedules. Training sees all nodes; validation and test contrast those of their masks.
+In GraphGym's ``main.py``, replace GraphGym's `create_model` with the one of this module: schedules then receive the progress,
+temperatures have their own learning rate and no weight decay, and Lightning logs the record. GraphGym's own `create_model`
+trains all strategies except schedules. Training contrasts all nodes, validation and test those of their masks.
 """
 
 from __future__ import annotations

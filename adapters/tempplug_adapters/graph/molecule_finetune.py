@@ -17,24 +17,21 @@ from torch.nn import functional
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.molecule_data import MoleculeSet
-from tempplug_adapters.graph.molecule_files import read_labelled
+from tempplug_adapters.graph.molecule_data import MoleculeSet, read_labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
-from tempplug_adapters.graph.molecule_recipe import FineTuneRecipe
+from tempplug_adapters.graph.recipes import FineTuneRecipe
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import ENCODER_FILE, Method, Run, Source
 
 
-def scaffold_split(smiles: Sequence[str], train: float = 0.8, valid: float = 0.1) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the positions of the training, validation and test molecules, without randomness.
+def scaffold_split(smiles: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the positions of the training (80 %), validation (10 %) and test molecules, without randomness.
 
     Groups of one Bemis-Murcko scaffold (chirality included) are assigned by decreasing size, and equal ones by decreasing first
     position: to training if the whole group fits, else to validation, else to test.
 
     Args:
         smiles: of the molecules, all readable.
-        train: share of training, in (0, 1).
-        valid: share of validation; the rest is the test set.
 
     Raises:
         DataError: one of the three would be empty.
@@ -52,9 +49,9 @@ def scaffold_split(smiles: Sequence[str], train: float = 0.8, valid: float = 0.1
             groups.setdefault(scaffold, []).append(position)
     parts: tuple[list[int], list[int], list[int]] = ([], [], [])
     for group in sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True):
-        if len(parts[0]) + len(group) <= train * len(smiles):
+        if len(parts[0]) + len(group) <= 0.8 * len(smiles):
             parts[0].extend(group)
-        elif len(parts[0]) + len(parts[1]) + len(group) <= (train + valid) * len(smiles):
+        elif len(parts[0]) + len(parts[1]) + len(group) <= (0.8 + 0.1) * len(smiles):
             parts[1].extend(group)
         else:
             parts[2].extend(group)

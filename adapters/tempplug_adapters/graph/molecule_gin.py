@@ -12,9 +12,8 @@ from torch_geometric.data import Batch, Data
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.graphs import UserGraphEncoder
 from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeSet
-from tempplug_adapters.graph.user_modules import create_encoder
+from tempplug_adapters.graph.user_modules import UserGraphEncoder, create_encoder
 from tempplug_adapters.own_modules import find
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
@@ -80,7 +79,7 @@ class MoleculeEncoder(nn.Module):
         try:
             saved = read_tensors(path)
             if "own" in saved:
-                raise DataError("it has the weights of an encoder of yours: fine-tune it in the run that pre-trains it.")
+                raise DataError("it has the weights of a MODULE:NAME encoder: fine-tune it in the run that pre-trains it.")
             encoder = cls(saved["layers"], saved["width"])
             encoder.load_state_dict(saved["weights"])
         except (DataError, RuntimeError, ValueError, KeyError, TypeError) as error:

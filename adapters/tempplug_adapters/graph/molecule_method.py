@@ -15,11 +15,10 @@ from transformers import TrainerCallback
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view
-from tempplug_adapters.graph.molecule_files import read_labelled, read_smiles
+from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
-from tempplug_adapters.graph.molecule_recipe import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
+from tempplug_adapters.graph.recipes import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Card, Inputs, Method, Restored, Run, Source
 from tempplug_adapters.training.train import train

@@ -21,9 +21,8 @@ from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import check, download, read_arrays
+from tempplug_adapters.graph.graph_files import load_ogb, place_of, read_graphs
 from tempplug_adapters.graph.node_tables import read_tables
-from tempplug_adapters.graph.ogb_files import load_ogb, place_of
-from tempplug_adapters.graph.saved_graphs import read_graphs
 
 _TABLES = (".csv", ".tsv", ".txt", ".npy", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/{}"

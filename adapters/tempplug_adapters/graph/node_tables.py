@@ -78,10 +78,7 @@ def _has_words(head: Sequence[Sequence[str]]) -> bool:
 
 
 def _named_rows(path: Path) -> tuple[list[Row], bool] | None:
-    """Returns the rows of features or labels and whether names come first, without pandas' index beside these; or None.
-
-    None stands for numbers alone, which `read_matrix` reads faster.
-    """
+    """Returns rows, without pandas' index, and whether names come first; None if `read_matrix` reads the file faster."""
     head = _head(path)
     if not _has_words(head) and not (head and _has_header(head[0]) and _NAMES.fullmatch(head[0][0])):
         return None

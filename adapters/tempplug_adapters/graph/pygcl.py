@@ -29,16 +29,13 @@ _INSTEAD = {
 }
 """What to use in place of the options of PyGCL's DebiasedInfoNCE and HardnessInfoNCE."""
 
-# Numbers of a mask that are checked at once.
-PART = 1 << 18
-
 
 class PyGCLLoss(nn.Module):
     """A loss for PyGCL's `DualBranchContrast` and `SingleBranchContrast`, in all modes: L2L, G2G and G2L.
 
     As a module it becomes part of the contrast model: a learnable temperature is in ``contrast_model.parameters()``, its state
-    in ``contrast_model.state_dict()``. Where a pair is in both masks, it is positive; a pair in neither is left out. Anchors
-    without a positive leave the mean.
+    in ``contrast_model.state_dict()``. A pair in both masks is positive; a pair in neither is left out. Anchors without a
+    positive are left out of the mean.
 
     Args:
         strategy: spec string or instance.
@@ -167,18 +164,13 @@ def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
             f"{name} of shape {list(mask.shape)} must be [{anchors}, {candidates}], anchors by samples. "
             "PyGCL's intraview_negs=True makes such masks in mode G2L, where it has no meaning."
         )
-    if mask.dtype == torch.bool:
-        return mask
-    # Some rows at a time, so that intermediate results stay in the cache.
-    rows_at_once = max(1, PART // candidates)
-    for rows in torch.split(mask.detach(), rows_at_once) if anchors > rows_at_once else (mask.detach(),):
-        # x - x² is 0 for 0 and 1 alone; a sum is several times faster than a maximum.
-        if torch.addcmul(rows, rows, rows, value=-1).abs_().sum():
-            raise ConfigError(
-                f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
-                f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
-            )
-    return mask.bool()
+    truths = mask.bool()
+    if not torch.equal(truths.to(mask.dtype), mask):
+        raise ConfigError(
+            f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
+            f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
+        )
+    return truths
 
 
 __all__ = ["PyGCLLoss"]

@@ -5,20 +5,27 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import global_add_pool
 from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.own_modules import create_module, find
 from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.training.method import Method
+from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_adapters.training.recipe import Recipe
+
+R = TypeVar("R", bound=Recipe)
+D = TypeVar("D")
 
 Augmentation = Callable[[Any], Any]
 """From a ``Data`` to a ``Data``, or from a ``Batch`` to one where its argument is annotated so."""
@@ -131,58 +138,62 @@ def create_augmentation(given: Any) -> Augmentation:
     return augmentation
 
 
-class UserModules:
-    """An encoder and augmentations of the user: objects from Python, else those that a recipe names (see `find`).
+class UserMethod(Method[R, D]):
+    """A method with an encoder and augmentations of the user: objects from Python, else those that a recipe names (see `find`).
 
     Args:
-        encoder: a module, or a class or function that returns one; None: the recipe's.
-        augmentations: empty: the recipe's.
+        info: its declaration.
+        encoder: any module with ``forward(x, edge_index, …)`` or ``forward(data)``, or its constructor (see
+            `create_encoder`); None: the recipe's.
+        augmentations: callables from a ``Data`` to one; empty: the recipe's.
+
+    Attributes:
         builtin: whether a word without a colon is the name of a built-in augmentation.
     """
 
-    def __init__(self, encoder: Any, augmentations: Sequence[Any], *, builtin: bool = False) -> None:
-        self.encoder, self.builtin, self._found = encoder, builtin, dict[str, Augmentation]()
-        self.augmentations = tuple(each if isinstance(each, str) else create_augmentation(each) for each in augmentations)
+    builtin: ClassVar[bool] = False
 
-    def of(self, recipe: Any) -> tuple[Any, tuple[Any, ...]]:
+    def __init__(self, info: MethodInfo, encoder: Any = None, augmentations: Sequence[str | Augmentation] = ()) -> None:
+        super().__init__(info)
+        self._encoder, self._found = encoder, dict[str, Augmentation]()
+        self._augmentations = tuple(each if isinstance(each, str) else create_augmentation(each) for each in augmentations)
+
+    def of_user(self, recipe: Any) -> tuple[Any, tuple[Any, ...]]:
         """Returns the encoder or its constructor, and all augmentations; built-in ones by name."""
-        named = self.encoder is None and recipe.encoder is not None
-        pool = self.augmentations or recipe.augmentations
+        named = self._encoder is None and recipe.encoder is not None
+        pool = self._augmentations or recipe.augmentations
         for word in pool:
             if isinstance(word, str) and word not in self._found and (":" in word or not self.builtin):
                 self._found[word] = create_augmentation(find(word, "augmentations"))
         augmentations = tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)
-        return find(recipe.encoder, "encoder") if named else self.encoder, augmentations
+        return find(recipe.encoder, "encoder") if named else self._encoder, augmentations
 
-    def names(self) -> dict[str, Any]:
-        """Returns the names of objects passed from Python, for the record of a run."""
-        augmentations = [each for each in self.augmentations if not isinstance(each, str)]
-        named = {"own_encoder": [] if self.encoder is None else [self.encoder], "own_augmentations": augmentations}
+    def origin(self, recipe: R, data: D) -> dict[str, Any]:
+        """Returns the names of encoder and augmentations passed from Python."""
+        augmentations = [each for each in self._augmentations if not isinstance(each, str)]
+        named = {"own_encoder": [] if self._encoder is None else [self._encoder], "own_augmentations": augmentations}
         return {name: [_name(each) for each in every] for name, every in named.items() if every}
+
+    def restored(self, recipe: Any, kept: Mapping[str, Any], folder: Path) -> nn.Module | None:
+        """Returns the user's encoder for a trained folder, with random weights; None if the method's own was trained.
+
+        Raises:
+            ConfigError: it came from Python, and was not given again.
+        """
+        given = self.of_user(recipe)[0]
+        if "own_encoder" not in kept:
+            return None
+        if given is None:
+            raise ConfigError(
+                f"{folder} has the weights of an encoder that was passed from Python: pass it again, as in "
+                "load(folder, GraceMethod(METHOD, encoder))."
+            )
+        return create_encoder(given, kept["preprocessing"]["features"], recipe.hidden, recipe.layers)
 
 
 def _name(each: Any) -> str:
     kind = each if inspect.isclass(each) or inspect.isroutine(each) else type(each)
     return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def restored_encoder(given: Any, own: bool, folder: Path) -> Any:
-    """Returns the user's encoder or its constructor for a trained folder, None if the method's own was trained.
-
-    Args:
-        given: of `UserModules.of`.
-        own: whether an encoder of the user's was trained.
-        folder: for the message.
-
-    Raises:
-        ConfigError: it came from Python, and was not given again.
-    """
-    if own and given is None:
-        raise ConfigError(
-            f"{folder} has the weights of an encoder that was passed from Python: pass it again, as in "
-            "load(folder, GraceMethod(METHOD, encoder))."
-        )
-    return given if own else None
 
 
 def takes_batch(augmentation: Augmentation) -> bool:
@@ -213,3 +224,58 @@ def corrupted(graph: Data, edge_removal: float, feature_masking: float) -> Data:
     if steps is not None:
         view.num_sampled_edges = [int(each.sum()) for each in kept.split(steps)]
     return view
+
+
+class UserGraphEncoder(nn.Module):
+    """Calls a user's encoder with graphs and sums representations of nodes, as GraphCL's encoder does.
+
+    Integer features are converted to floating point unless the encoder takes them, as embeddings do.
+
+    Args:
+        module: see `UserEncoder`.
+        like: a graph of the data with two nodes or more, for a trial call; or the ``known`` of an earlier one.
+
+    Attributes:
+        width: of the representations.
+        known: what the trial call found, as JSON data.
+
+    Raises:
+        ShapeError: it returns neither one row for each node nor one for each graph.
+    """
+
+    def __init__(self, module: nn.Module, like: Data | Sequence[Any]) -> None:
+        super().__init__()
+        self.own, self._as_floats = UserEncoder(module), False
+        if not isinstance(like, Data):
+            self.width, self._as_floats, self._of_nodes = like
+            return
+        graphs, nodes = Batch.from_data_list([like, like]), int(like.num_nodes or 0)
+        try:
+            found = self.own.probe(graphs)
+        except ConfigError as error:  # by PyTorch's error for a wrong dtype
+            self._as_floats = isinstance(error.__cause__, RuntimeError) and not graphs.x.is_floating_point()
+            if not self._as_floats:
+                raise
+            found = self.own.probe(self._ready(graphs))
+        if len(found) not in (2, 2 * nodes):
+            raise ShapeError(
+                f"encoder {type(module).__name__} returned {len(found)} representations of 2 graphs with {nodes} nodes each: "
+                "it must return one for each graph or one for each node."
+            )
+        self.width, self._of_nodes = found.shape[1], len(found) != 2
+
+    @property
+    def known(self) -> list[Any]:
+        """What the trial call found."""
+        return [self.width, self._as_floats, self._of_nodes]
+
+    def forward(self, graphs: Batch) -> Tensor:
+        """Returns the representations, [B, width]."""
+        found: Tensor = self.own(self._ready(graphs))
+        return global_add_pool(found, graphs.batch, graphs.num_graphs) if self._of_nodes else found
+
+    def _ready(self, graphs: Batch) -> Batch:
+        if self._as_floats:
+            graphs = copy.copy(graphs)
+            graphs.x = graphs.x.float()
+        return graphs

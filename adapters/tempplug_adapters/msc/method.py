@@ -27,8 +27,7 @@ from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, 
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone as load_trained, save_backbone
 from tempplug_adapters.modes import Progress, silent
-from tempplug_adapters.msc.model import MSC, centre_of
-from tempplug_adapters.msc.network import default_frozen_blocks, freeze_blocks, load_backbone
+from tempplug_adapters.msc.model import MSC, centre_of, default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
 from tempplug_adapters.msc.recipe import AUGMENTATION, MOBILENET, MSCRecipe
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
@@ -108,17 +107,15 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         return self._with(lambda: module.backbone, recipe, source)
 
     def _with(self, backbone: Callable[[], Backbone], recipe: MSCRecipe, source: Source) -> Anomalies:
-        def read(split: Split) -> ImageSet:
-            return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
-
-        train, normal = read("train"), recipe.normal_class
+        train, normal = _images(recipe, source, "train"), recipe.normal_class
         if normal is None and train.labels is not None:
             raise ConfigError(
                 f"normal_class is not given: name the class of '{train.name}' that is normal, by its name or its number, or "
                 "give a folder of normal images without classes."
             )
+        test = None if normal is None else _images(recipe, source, "test")
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
-        return Anomalies(one_class(train, None if normal is None else read("test"), normal or "", **numbers), backbone())
+        return Anomalies(one_class(train, test, normal or "", **numbers), backbone())
 
     def describe(self, data: Anomalies) -> str:
         """Returns the numbers of images."""
@@ -207,11 +204,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
 
     def read(self, recipe: MSCRecipe, source: Source, split: Any) -> Inputs:
         """Returns image files, or a split of a data set."""
-
-        def load() -> ImageSet:
-            return _large_enough(load_images(source.dataset, split, source.data_dir), recipe.image_size)
-
-        return Inputs(*find_images(source.dataset, max(recipe.image_size, DEFAULT_SIZE), load))
+        size = max(recipe.image_size, DEFAULT_SIZE)
+        return Inputs(*find_images(source.dataset, size, lambda: _images(recipe, source, split)))
 
     def embed(self, recipe: MSCRecipe, module: Any, given: Any) -> Tensor:
         """Returns the representations of images, of length one, [n, F]."""
@@ -234,7 +228,7 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         """Returns the text on anomaly detectors."""
         name = recipe.backbone if ":" in recipe.backbone else f"transformers:{recipe.backbone}"
         return Card(
-            about=f"A detector of images that are no '{data.images.normal_class}': the further an image is from those of the "
+            about=f"A detector of images that are not '{data.images.normal_class}': the further an image is from those of the "
             "training, the more anomalous it is.",
             example='["image.jpg"]',
             use="`tempplug score FOLDER IMAGES` gives the anomaly score of each image, a threshold and a picture of the "
@@ -248,8 +242,9 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         )
 
 
-def _large_enough(images: ImageSet, size: int) -> ImageSet:
-    """Returns the set with no side smaller than what the network sees, where images are decoded anew each time."""
+def _images(recipe: MSCRecipe, source: Source, split: Split) -> ImageSet:
+    """Returns a split; image files, which are decoded for each batch, in no smaller size than the network's input."""
+    images, size = load_images(source.dataset, split, source.data_dir), recipe.image_size
     return ImageFiles(images.encoded, size) if isinstance(images, ImageFiles) and images.size < size else images
 
 

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tempplug.errors import ConfigError, DataError, MissingDependencyError, nearest, quoted
 from tempplug_adapters.data_files.archives import read_archived_texts, read_text
-from tempplug_adapters.recommendation.recipe import DATASETS
+from tempplug_adapters.recommendation.recipes import DATASETS
 
 
 class Sequences(NamedTuple):

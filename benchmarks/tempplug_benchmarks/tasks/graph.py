@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from tempplug_adapters.graph.graphcl_recipe import METHOD
+from tempplug_adapters.graph.recipes import GRAPHCL as METHOD
 from tempplug_benchmarks.suite_file import make_suite, read_file
 
 if TYPE_CHECKING:
-    from tempplug_adapters.graph.graph_data import GraphSet
-    from tempplug_adapters.graph.graphcl_recipe import GraphCLRecipe
-    from tempplug_adapters.graph.graphs import Graphs
+    from tempplug_adapters.graph.graph_data import Graphs, GraphSet
+    from tempplug_adapters.graph.recipes import GraphCLRecipe
     from tempplug_adapters.training.method import Source
 
 VERSION = 1
@@ -23,7 +22,7 @@ _SMALLEST, _LARGEST = 8, 20
 
 def generated_graphs(recipe: GraphCLRecipe, source: Source, *, features: bool) -> tuple[GraphCLRecipe, Graphs]:
     """Returns the recipe and the graphs, which are the same for every seed."""
-    from tempplug_adapters.graph.graphs import Graphs
+    from tempplug_adapters.graph.graph_data import Graphs
 
     return recipe, Graphs(generate(COUNT, features, seed=0))
 

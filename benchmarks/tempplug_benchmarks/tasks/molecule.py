@@ -10,7 +10,7 @@ import math
 import random
 from typing import TYPE_CHECKING
 
-from tempplug_adapters.graph.molecule_recipe import METHOD, MoleculeRecipe
+from tempplug_adapters.graph.recipes import MOLECULE as METHOD, MoleculeRecipe
 from tempplug_benchmarks.suite_file import make_suite, read_file
 
 if TYPE_CHECKING:

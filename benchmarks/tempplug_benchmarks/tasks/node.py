@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tempplug_adapters.graph.grace_recipe import METHOD
+from tempplug_adapters.graph.recipes import GRACE as METHOD
 from tempplug_benchmarks.suite_file import make_suite, read_file
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from tempplug_adapters.graph.grace_recipe import GraceRecipe
     from tempplug_adapters.graph.nodes import Nodes
+    from tempplug_adapters.graph.recipes import GraceRecipe
     from tempplug_adapters.training.method import Source
 
 VERSION = 1

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
 from tempplug_adapters.graph.grace_method import GraceMethod
-from tempplug_adapters.graph.grace_recipe import METHOD, GraceRecipe
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.recipes import GRACE as METHOD, GraceRecipe
 from tempplug_adapters.training.batches import seed_of
 from tempplug_adapters.training.method import Source
 from tempplug_benchmarks.speed.clock import in_turn

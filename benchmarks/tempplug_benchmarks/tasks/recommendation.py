@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tempplug_adapters.recommendation.dcrec_recipe import METHOD
-from tempplug_adapters.recommendation.recipe import METHOD as SASREC
+from tempplug_adapters.recommendation.recipes import DCREC as METHOD, SASREC
 from tempplug_benchmarks.run_method import RunContext, run_method
 from tempplug_benchmarks.suite_file import make_suite, read_file
 
 if TYPE_CHECKING:
-    from tempplug_adapters.recommendation.dcrec_recipe import DCRecRecipe
     from tempplug_adapters.recommendation.interactions import Interactions
+    from tempplug_adapters.recommendation.recipes import DCRecRecipe
     from tempplug_adapters.training.method import Source
 
 VERSION = 1

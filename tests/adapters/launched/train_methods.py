@@ -25,16 +25,14 @@ from method_toys import METHOD as TOY, Kill, Killed, Points, run, without_second
 from molecule_toys import labelled, unlabelled
 
 from tempplug_adapters.clip.recipe import METHOD as CLIP
-from tempplug_adapters.graph.grace_recipe import METHOD as GRACE
-from tempplug_adapters.graph.graphcl_recipe import METHOD as GRAPHCL
-from tempplug_adapters.graph.graphs import Graphs
+from tempplug_adapters.graph.graph_data import Graphs
 from tempplug_adapters.graph.molecule_method import Molecules
-from tempplug_adapters.graph.molecule_recipe import METHOD as MOLECULE
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.graph.recipes import GRACE, GRAPHCL, MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies
 from tempplug_adapters.msc.recipe import METHOD as MSC
-from tempplug_adapters.recommendation.dcrec_recipe import METHOD as DCREC
+from tempplug_adapters.recommendation.recipes import DCREC
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.training import trainer
