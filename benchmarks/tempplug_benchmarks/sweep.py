@@ -14,8 +14,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
-from tempplug_adapters.sweep.picture import draw
+from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES, draw
 from tempplug_benchmarks import training
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import Run, plan

@@ -23,8 +23,7 @@ from tempplug.cli import main
 from tempplug_adapters.advise import training
 from tempplug_adapters.advise.advice import Advice, advise
 from tempplug_adapters.advise.page import page, text
-from tempplug_adapters.advise.pairs import Pairs
-from tempplug_adapters.advise.trainees import Heads
+from tempplug_adapters.advise.pairs import Heads, Pairs
 from tempplug_adapters.advise.training import Course
 from tempplug_benchmarks.data.sentences import paraphrase_pairs
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug_adapters.advise import pairs as pairs_module, training
-from tempplug_adapters.advise.pairs import Pairs, narrowed, read_pairs
-from tempplug_adapters.advise.trainees import Heads, StaticModel, Trainee
+from tempplug_adapters.advise.pairs import Heads, Pairs, StaticModel, Trainee, narrowed, read_pairs
 from tempplug_adapters.advise.training import Course, compared, stopped, train
 from tempplug_adapters.huggingface import loading
 

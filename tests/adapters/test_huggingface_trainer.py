@@ -29,7 +29,7 @@ from transformers import HfArgumentParser, Trainer, TrainerCallback
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin, Views
-from tempplug_adapters.huggingface.length import set_training_length
+from tempplug_adapters.huggingface.callback import set_training_length
 
 MODELS_RATE = "learnable:learning_rate=none"
 PLAIN_SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}

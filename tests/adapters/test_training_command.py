@@ -14,7 +14,7 @@ from method_toys import METHOD, ToyRecipe
 from tempplug.cli import main, shell
 from tempplug.plugins import CommandInfo, registry
 from tempplug_adapters.training.flags import build_parser, given_settings
-from tempplug_adapters.training.launch import let_threads_end
+from tempplug_adapters.training.termination import let_threads_end
 
 
 def words(folder: Path, *more: str) -> list[str]:

@@ -11,8 +11,7 @@ from huggingface_toys import make
 from method_toys import Kill, Killed, Points, run
 
 from tempplug.cli import main
-from tempplug_adapters.watch.command import FULL, OF_TERMS, SHOWN, curve
-from tempplug_adapters.watch.logs import read_logs
+from tempplug_adapters.watch.command import FULL, OF_TERMS, SHOWN, curve, read_logs
 from tempplug_adapters.watch.problems import problems
 
 EVERY_STEP = {"logging_strategy": "steps", "logging_steps": 1.0, "report_to": [], "save_strategy": "no"}

@@ -17,8 +17,7 @@ from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import ConfigError
 from tempplug.plugins import StrategyInfo, registry
-from tempplug_adapters.advise.pairs import Pairs
-from tempplug_adapters.advise.trainees import Trainee
+from tempplug_adapters.advise.pairs import Pairs, Trainee
 from tempplug_adapters.contexts import in_context
 
 TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)

@@ -15,8 +15,8 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import tempplug
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.huggingface.parameters import add_parameter_groups
-from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 

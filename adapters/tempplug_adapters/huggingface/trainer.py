@@ -19,8 +19,7 @@ from transformers.trainer_utils import EvalLoopOutput
 
 import tempplug
 from tempplug.errors import ConfigError
-from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
-from tempplug_adapters.huggingface.log_file import LogFile
+from tempplug_adapters.huggingface.callback import Embeddings, LogFile, TemperatureCallback
 from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients, refuse_sharding
 

@@ -15,10 +15,9 @@ from tempplug.errors import ConfigError, nearest
 from tempplug.parser import Help
 from tempplug_adapters.ending import ending
 from tempplug_adapters.training.flags import build_parser, given_settings
-from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
-from tempplug_adapters.training.termination import Terminated, on_termination
+from tempplug_adapters.training.termination import Terminated, first_process, let_threads_end, on_termination
 
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
@@ -66,10 +65,10 @@ def _end(number: int) -> None:
 def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], str]:
     """Returns the results, and the next command to type."""
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
+    from tempplug_adapters.training.callbacks import ProgressLine
     from tempplug_adapters.training.checkpoints import check_start, output_folder
     from tempplug_adapters.training.command_line import data_folder
     from tempplug_adapters.training.method import Source
-    from tempplug_adapters.training.progress import ProgressLine
     from tempplug_adapters.training.train import train
 
     temperature = TemperatureArguments(

@@ -19,7 +19,7 @@ from tempplug.errors import DataError
 from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.huggingface.length import epochs_of, set_training_length
+from tempplug_adapters.huggingface.callback import epochs_of, set_training_length
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.storage.tensors import why_refused

@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
-from tempplug_adapters.huggingface.log_file import LogFile
+from tempplug_adapters.huggingface.callback import LogFile
 from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
