@@ -37,7 +37,7 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
     negatives = f"negatives {joined_spec(loss.terms)}, " if loss.terms else ""
     said = f"strategy {loss.strategy.spec()}, objective {loss.objective.spec()}, {negatives}layout {layout_of(loss)}"
     text = f"{name}: {said}" if name else said
-    bars = sys.modules.get("tqdm")  # where there is a bar, the line belongs above it
+    bars = sys.modules.get("tqdm")  # if there is a progress bar, the line is printed above it
     if bars is None:
         print(text, file=sys.stderr, flush=True)
     else:
@@ -50,7 +50,7 @@ def announce_once(loss: ContrastiveLoss) -> None:
         announce(loss)
 
 
-# A compiler calls it once, when it traces a loss, and takes what it returned for a constant.
+# The compiler calls it once, while it traces a loss, and treats the result as a constant.
 announce_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 

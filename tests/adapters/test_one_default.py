@@ -225,7 +225,7 @@ def test_lightning_prints_what_is_used(tmp_path: Path, capsys: pytest.CaptureFix
         (lambda: PyGCLLoss("macl", "dcl", tau=0.4), f"strategy {MACL.format(0.4)}, objective dcl, layout masks"),
     ],
 )
-def test_what_stands_in_for_a_librarys_loss_prints_at_the_first_step(
+def test_drop_ins_print_at_the_first_step(
     create: Callable[[], nn.Module], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loss, views = create(), (torch.randn(6, 4, requires_grad=True), torch.randn(6, 4))
@@ -238,9 +238,7 @@ def test_what_stands_in_for_a_librarys_loss_prints_at_the_first_step(
     assert said(capsys) == [expected]
 
 
-def test_one_process_of_several_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_one_process_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
     try:
         for rank, lines in ((1, 0), (0, 1)):

@@ -102,9 +102,7 @@ class Gone(BaseException):
 
 
 @pytest.mark.parametrize("resumed", ["auto", None])
-def test_a_checkpoint_that_was_being_written_is_no_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: str | None
-) -> None:
+def test_an_unfinished_checkpoint_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: str | None) -> None:
     run(tmp_path / "whole")
     save, last = torch.save, {"auto": 8, None: 2}[resumed]
 

@@ -20,6 +20,7 @@ import numpy
 import pytest
 import torch
 from method_toys import METHOD, Kill, Killed, ToyMethod, assert_same_end, run
+from recommendation_toys import walks, write_log
 from transformers import TrainerCallback
 
 from tempplug_adapters.training.callbacks import TemperatureStatistics
@@ -141,7 +142,7 @@ class Send(TrainerCallback):
         (signal.SIGHUP, {}, 4, "after step 5 of 9, which is saved"),
     ],
 )
-def test_a_signal_saves_at_the_next_step_and_says_how_to_go_on(
+def test_a_signal_saves_at_the_next_step(
     tmp_path: Path, number: signal.Signals, training: dict[str, Any], step: int, when: str
 ) -> None:
     before, saving = signal.getsignal(number), {**training, "save_strategy": "steps"}
@@ -186,9 +187,10 @@ def test_sigterm_outside_of_the_training_ends_at_once(
 def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -> None:
     """What the training prints after it cannot be written any more."""
     ours, theirs = pty.openpty()
-    given = "train simclr --dataset digits --image-size 16 --width 16 --num-train-epochs 50 --logging-strategy steps"
+    given = f"train sasrec --dataset {write_log(tmp_path / 'log.csv', walks())} --hidden 8 --inner 16 --eval-strategy no"
+    given += " --per-device-train-batch-size 8 --num-train-epochs 50000 --logging-strategy steps --logging-steps 1 --output-dir"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tempplug.cli", *given.split(), "--logging-steps", "1", "--output-dir", str(tmp_path)],
+        [sys.executable, "-m", "tempplug.cli", *given.split(), str(tmp_path / "out")],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -201,7 +203,7 @@ def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -
         shown += os.read(ours, 1000)
     os.close(ours)
     assert process.wait(timeout=120) == 129
-    assert len(checkpoints(tmp_path)) == 1
+    assert len(checkpoints(tmp_path / "out")) == 1
 
 
 def test_the_mean_of_the_temperatures_is_that_of_all_steps_looked_at() -> None:

@@ -45,7 +45,7 @@ class Trainee(nn.Module):
 
     @abstractmethod
     def inputs(self) -> list[object]:
-        """Returns what copies share."""
+        """Returns the objects that copies share."""
 
 
 class Heads(Trainee):
@@ -232,7 +232,7 @@ def _texts(path: Path, model: str | None, columns: Sequence[str], limit: int) ->
 
 
 def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:
-    """Returns what is trained on the texts and its description: the whole of a static model, otherwise a head."""
+    """Returns the model to train on the texts (all of a static model, or else a head), and its description."""
     from tempplug_adapters.huggingface.loading import load_sentence_transformer
 
     model = load_sentence_transformer(name)

@@ -32,7 +32,30 @@ from tempplug_adapters.storage.manifest import MANIFEST, seal
 Embeddings = Tensor | Sequence[Tensor]
 
 
-class TemperatureCallback(TrainerCallback):
+class LossProgress(TrainerCallback):
+    """Passes the length of a training and its progress (epochs done, fractional) to a loss; warns of schedules that are longer.
+
+    Args:
+        module: what contains the loss, or the loss.
+        loss: receives the progress, if it is not None.
+    """
+
+    def __init__(self, module: nn.Module, loss: Any) -> None:
+        self._module, self._loss = module, loss
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Sets the length of the training and its initial progress."""
+        epochs = epochs_of(args, kwargs.get("train_dataloader"))
+        set_training_length(self._module, epochs, steps=state.max_steps, log=state.is_world_process_zero)
+        self.on_step_begin(args, state, control)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Updates the progress once per optimizer step, so that all its micro-batches share it."""
+        if self._loss is not None:
+            self._loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
+
+
+class TemperatureCallback(LossProgress):
     """Sets the length of the training and the progress in schedules, and keeps the last training batch for the log.
 
     `TemperatureTrainerMixin` installs one. Its numbers describe the last training batch of this process; they are not reduced
@@ -45,23 +68,17 @@ class TemperatureCallback(TrainerCallback):
     """
 
     def __init__(self, contrastive_loss: tempplug.ContrastiveLoss, name: str = "", log_record: str = "brief") -> None:
+        super().__init__(contrastive_loss, contrastive_loss)
         self.log_record = check_record(log_record)
-        self.contrastive_loss = contrastive_loss
-        self.name = name
+        self.contrastive_loss, self.name = contrastive_loss, name
         self._record: StepRecord | None = None
         self._record_is_stale = False
         self._views: list[tuple[Tensor, Tensor | None]] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Sets the length of the training and its initial progress, and prints the configuration of the loss."""
-        epochs = epochs_of(args, kwargs.get("train_dataloader"))
-        set_training_length(self.contrastive_loss, epochs, steps=state.max_steps, log=state.is_world_process_zero)
+        super().on_train_begin(args, state, control, **kwargs)
         announce(self.contrastive_loss, self.name)
-        self._set_progress(state)
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Updates the progress once per optimizer step, so that all its micro-batches share it."""
-        self._set_progress(state)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Passes the record of the last training batch to the ``tempplug_log`` plugins, on the main process."""
@@ -103,9 +120,6 @@ class TemperatureCallback(TrainerCallback):
             if values:
                 measured[name] = float(torch.stack(values).mean())
         return measured
-
-    def _set_progress(self, state: TrainerState) -> None:
-        self.contrastive_loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
 
 
 logger = logging.getLogger(__name__)

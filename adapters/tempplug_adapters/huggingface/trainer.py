@@ -276,7 +276,7 @@ def means(rows: Sequence[Tensor]) -> dict[str, float]:
 
 
 def joint_space(
-    space: tempplug.SearchSpace, hp_space: Callable[[Any], dict[str, Any]] | None = None
+    space: tempplug.SearchSpace, hp_space: Callable[[Any], dict[str, Any]] | None
 ) -> Callable[[Any], dict[str, Any]]:
     """Returns an ``hp_space`` of a Trainer that includes the options of a strategy.
 

@@ -65,14 +65,8 @@ class Run:
     words: tuple[str, ...]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: command-line arguments after ``tempplug sweep``; None uses those of the process.
-
-    Returns:
-        0; 1 if a run failed.
+def main(arguments: list[str]) -> int:
+    """Runs ``tempplug sweep`` with the words after it and returns 0, or 1 if a run failed.
 
     Raises:
         TempplugError: the input is invalid, a finished run belongs to another command, or the first run lacks the metric.

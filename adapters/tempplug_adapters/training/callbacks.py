@@ -14,7 +14,7 @@ from torch import distributed, nn
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
-from tempplug_adapters.huggingface.callback import Sealing, epochs_of, set_training_length
+from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.measurements import measure
 from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
 from tempplug_adapters.training.termination import Terminated
@@ -23,24 +23,6 @@ MEASUREMENTS = 100
 """Approximate number of measurements of the temperature in a training."""
 COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
 """Names of the measured numbers that are kept."""
-
-
-class ProgressOfLoss(TrainerCallback):
-    """Passes the training progress (epochs done, fractional) to the loss at every step; warns of schedules that are longer."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.loss: Any = getattr(module, "loss_fn", None)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Passes the number of steps to the loss."""
-        epochs = epochs_of(args, kwargs["train_dataloader"])
-        set_training_length(self.module, epochs, steps=state.max_steps, log=state.is_world_process_zero)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Updates the progress once per step, so that all micro-batches of a step share it."""
-        if self.loss is not None:
-            self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
 
 
 class TemperatureStatistics(TrainerCallback):
@@ -198,7 +180,7 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
         self._reach("train", state.global_step)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Ends the lines: the final figures are printed once, by the command."""
+        """Stops printing logs, because the command prints the final figures."""
         self._training = False
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:

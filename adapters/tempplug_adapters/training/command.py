@@ -9,6 +9,7 @@ import argparse
 import shlex
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
@@ -49,12 +50,10 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
                 print(ended, file=sys.stderr)
         return ended.status
     if first_process():
-        said = []
-        if seen := results["temperature"]:
-            moved = "(first {first:.4g}, from {min:.4g} to {max:.4g})".format(**seen)
-            said.append(f"temperature at the end {seen['last']:.4g} {moved}")
-        said.append(f"wrote {parsed.output_dir}; its README.md says how to use it")
-        print(ending(said, results["evaluation"], then))
+        seen = results["temperature"]
+        moved = "temperature at the end {last:.4g} (first {first:.4g}, from {min:.4g} to {max:.4g})"
+        wrote = f"wrote {parsed.output_dir}; its README.md says how to use it"
+        print(ending([*([moved.format(**seen)] if seen else []), wrote], results["evaluation"], then))
     return 0
 
 
@@ -71,14 +70,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     from tempplug_adapters.training.method import Source
     from tempplug_adapters.training.train import train
 
-    temperature = TemperatureArguments(
-        parsed.temperature_strategy,
-        parsed.temperature_args,
-        parsed.contrastive_objective,
-        parsed.temperature_learning_rate,
-        parsed.contrastive_negatives,
-        parsed.log_record,
-    )
+    temperature = TemperatureArguments(**{each.name: getattr(parsed, each.name) for each in fields(TemperatureArguments)})
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)
@@ -133,7 +125,7 @@ def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, A
 def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
     from transformers import HfArgumentParser
 
-    from tempplug_adapters.training.arguments import MethodArguments
+    from tempplug_adapters.training.train import MethodArguments
 
     parser = HfArgumentParser(
         MethodArguments,  # type: ignore[arg-type]

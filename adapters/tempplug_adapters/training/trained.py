@@ -1,4 +1,4 @@
-"""What a training leaves and how it is opened again: ``tempplug.json``, the README.md, and `load`.
+"""Describes the output folder of a training in ``tempplug.json`` and README.md, and loads it again.
 
 An output folder describes itself: with it and the data alone, another process computes the same vectors and the same figures.
 The text of the README.md, a model card for the Hugging Face hub, is in `card.md`.
@@ -88,7 +88,7 @@ class Trained(nn.Module):
         return found
 
     def run(self, name: str, *given: Any) -> Any:
-        """Returns what the method has under a name (``embed``; ``score`` of msc; ``recommend`` of recommenders) for an input.
+        """Calls a function of the method by name (``embed``; ``score`` of msc; ``recommend`` of recommenders) with an input.
 
         The module is in evaluation mode, nothing has a gradient, and tensors are on the CPU in float32 or more.
         """
@@ -121,7 +121,7 @@ class Trained(nn.Module):
 
 
 def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: bool = False) -> Trained:
-    """Returns what a training command left in a folder, on the CPU and in evaluation mode.
+    """Returns the trained encoder of an output folder, on the CPU and in evaluation mode.
 
     Args:
         folder: output folder of ``tempplug train``, or of `tempplug_adapters.training.train.train`.
@@ -227,7 +227,7 @@ def _reference(name: str) -> str:
 
 
 def _word(value: Any) -> Any:
-    """Returns a setting as it is shown: of a path its last part alone, since the rest is of no use elsewhere."""
+    """Returns a setting for display; of a path only its last part, because the rest exists on one machine only."""
     if isinstance(value, list):
         return " ".join(str(_word(each)) for each in value)
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

@@ -9,7 +9,9 @@ import json
 import math
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +21,7 @@ from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug.parser import Parser
 from tempplug_adapters.watch.problems import problems
 
+LOG_FILE, STATE_FILE, SETTINGS_FILE = "log.jsonl", "trainer_state.json", "settings.json"
 SHOWN = ("loss", "temperature", "positive_similarity", "negative_similarity", "gradient_scale")
 FULL = ("alignment", "uniformity", "effective_negatives")
 """Only in logs of trainings with ``--log-record full``."""
@@ -45,15 +48,8 @@ Lines that begin with ! report a known problem that appears in the last three lo
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns 0.
-
-    Args:
-        arguments: command-line arguments after ``tempplug watch``; None uses those of the process.
-
-    Raises:
-        TempplugError: the folder contains no log.
-    """
+def main(arguments: list[str]) -> int:
+    """Runs ``tempplug watch`` with the words after it and returns 0; raises TempplugError for invalid input."""
     parser = Parser(
         prog="tempplug watch",
         description="Show temperature, similarities and gradient of a training over its steps, and report problems.",
@@ -122,21 +118,14 @@ def curve(values: Sequence[float], columns: int = _COLUMNS) -> str:
 
 def _of_strategy(spec: str | None) -> tuple[Mapping[str, float], str]:
     """Returns the bounds of a strategy, and its advice for temperatures at a bound."""
-    if spec is None:
-        return {}, "choose other bounds"
-    import warnings
+    if spec is not None:
+        from tempplug import create_strategy  # imports torch
 
-    from tempplug import create_strategy  # imports torch
-
-    try:
-        with warnings.catch_warnings(action="ignore"):
+        # a plugin's strategy may not be installed here
+        with suppress(TempplugError), warnings.catch_warnings(action="ignore"):
             strategy = create_strategy(spec)
-    except TempplugError:  # a plugin's strategy, which may not be installed here
-        return {}, "choose other bounds"
-    return strategy.bounds(), strategy.remedy
-
-
-LOG_FILE, STATE_FILE, SETTINGS_FILE = "log.jsonl", "trainer_state.json", "settings.json"
+            return strategy.bounds(), strategy.remedy
+    return {}, "choose other bounds"
 
 
 @dataclass(frozen=True)
@@ -190,26 +179,22 @@ def read_logs(folder: Path) -> Logs:
     return Logs(entries, evaluation, settings.get("strategy"), max_steps, ended)
 
 
-def _lines(file: Path) -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        if not line.endswith("\n"):
-            break  # it is being written
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{file}, line {number} is not a valid log entry: {error}.") from error
-        if not isinstance(entry, dict):
-            raise DataError(f"{file}, line {number} is not a valid log entry: it must be a JSON object.")
-        found.append(entry)
-    return found
+def _lines(file: Path) -> list[dict[str, Any]]:
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()  # it is being written
+    return [_object(line, f"{file}, line {number} is not a valid log entry") for number, line in enumerate(lines, 1)]
 
 
 def _json(file: Path) -> dict[str, Any]:
+    return _object(file.read_text(encoding="utf-8"), f"{file} cannot be read")
+
+
+def _object(text: str, fault: str) -> dict[str, Any]:
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:  # the second is raised for deeply nested lists
-        raise DataError(f"{file} cannot be read: {error}.") from error
+        raise DataError(f"{fault}: {error}.") from error
     if not isinstance(content, dict):
-        raise DataError(f"{file} must hold a JSON object.")
+        raise DataError(f"{fault}: it must be a JSON object.")
     return content
