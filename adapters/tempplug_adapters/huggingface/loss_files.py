@@ -73,11 +73,7 @@ def verify_checkpoint(checkpoint: str | Path) -> None:
 
 
 class LossFiles(Sealing):
-    """Seals checkpoints, and restores the state of a loss together with the best model.
-
-    Args:
-        loss: the loss.
-    """
+    """Seals checkpoints, and restores the state of a loss together with the best model."""
 
     def __init__(self, loss: nn.Module) -> None:
         self.loss = loss

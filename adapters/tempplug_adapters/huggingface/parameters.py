@@ -83,9 +83,6 @@ class LossParametersCallback(TrainerCallback):
 
     Gradients of the loss are clipped to ``max_grad_norm`` separately: with a joint norm, a large gradient of a temperature
     would shrink the steps of the encoder.
-
-    Args:
-        loss: the loss.
     """
 
     def __init__(self, loss: nn.Module) -> None:

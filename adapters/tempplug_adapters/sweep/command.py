@@ -186,13 +186,7 @@ def printed_by(run: Run) -> str:
 
 
 def report(values: Mapping[str, Sequence[float]], metric: str, output: Path) -> None:
-    """Writes the plot and the values, and prints them as a table.
-
-    Args:
-        values: values of the metric by strategy, one for each finished run.
-        metric: its name.
-        output: folder of results.
-    """
+    """Writes the plot and the values of the metric by strategy, one for each finished run, and prints them as a table."""
     if not values:
         return
     curve = {float(parse_spec(spec)[1]["temperature"]): each for spec, each in values.items() if _is_fixed(spec)}

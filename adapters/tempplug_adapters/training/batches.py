@@ -107,11 +107,7 @@ class BatchOrder(Sampler[Draw]):
         self.epoch = epoch
 
     def indices(self, epoch: int) -> list[Tensor]:
-        """Returns the positions of this process's items in each batch of an epoch.
-
-        Args:
-            epoch: counted from 0.
-        """
+        """Returns the positions of this process's items in each batch of an epoch, which is counted from 0."""
         generator = torch.Generator().manual_seed(seed_of(self.seed, epoch if self.reshuffled else 0, "order"))
         order = torch.randperm(self.items, generator=generator)
         starts = [number * self.size for number in range(1, self._batches)]

@@ -22,11 +22,7 @@ from tempplug_adapters.training.termination import Terminated, first_process, le
 
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, 143 after SIGTERM, or 129 after SIGHUP.
-
-    Args:
-        info: of the method.
-        arguments: the words after ``tempplug train METHOD``.
+    """Runs ``tempplug train`` of a method with the words after it; returns 0, 143 after SIGTERM, or 129 after SIGHUP.
 
     Raises:
         TempplugError: the input is wrong.

@@ -139,9 +139,6 @@ class Method(ABC, Generic[R, D]):
 
     The methods receive the ``recipe`` of the training, the ``data`` as loaded, the ``module`` as built, and the ``run``.
 
-    Args:
-        info: declaration of the method.
-
     Attributes:
         reshuffled: whether each epoch has a new order; otherwise the order of the first epoch is reused.
         evaluated_by_all: whether all processes evaluate together, for distributed evaluations; otherwise only the first does.
@@ -252,12 +249,7 @@ class Method(ABC, Generic[R, D]):
         return recipe
 
     def restore(self, recipe: R, kept: Mapping[str, Any], folder: Path) -> nn.Module:
-        """Returns the trained module for `embed` and `evaluate`, from an output folder alone.
-
-        Args:
-            recipe: that of `reopened`.
-            kept: result of `kept`.
-            folder: the output folder.
+        """Returns the trained module for `embed` and `evaluate` from an output folder; ``recipe`` is that of `reopened`.
 
         Raises:
             TempplugError: the folder is incomplete or damaged.

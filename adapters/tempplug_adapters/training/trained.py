@@ -173,16 +173,7 @@ def read_folder_file(folder: Path, name: str) -> dict[str, Any]:
 def model_card(
     method: Method[Any, Any], recipe: Any, module: Any, data: Any, results: Mapping[str, Any], output_name: str = "out"
 ) -> str:
-    """Returns the card: metadata in YAML, usage of the encoder, training details, scores and citations.
-
-    Args:
-        method: the method of the training.
-        recipe: its settings.
-        module: what was trained.
-        data: what it was trained on.
-        results: contents of ``metrics.json``.
-        output_name: name of the folder.
-    """
+    """Returns the card of an output folder with a name: metadata in YAML, usage, training details, scores and citations."""
     card = method.card(recipe, module, data, results)
     base: str | None = card.base
     strategy: Any = getattr(getattr(module, "loss_fn", None), "strategy", None)

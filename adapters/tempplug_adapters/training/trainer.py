@@ -236,13 +236,7 @@ class MethodTrainer(Trainer):
         )
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
-        """Logs and returns the method's metrics as ``eval_NAME``; those of the first process are used.
-
-        Args:
-            *args: not used.
-            metric_key_prefix: prefix of the names.
-            final: whether the training has ended.
-            **kwargs: not used.
+        """Logs and returns the method's metrics of the first process as ``eval_NAME``; ``final`` is true after the training.
 
         Raises:
             ConfigError: ``metric_for_best_model`` is not among the metrics.

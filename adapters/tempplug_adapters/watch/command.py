@@ -76,12 +76,7 @@ def main(arguments: list[str]) -> int:
 
 
 def view(folder: Path, logs: Logs) -> list[str]:
-    """Returns the output lines.
-
-    Args:
-        folder: folder of the training.
-        logs: its logs.
-    """
+    """Returns the output lines for the logs of a training folder."""
     if not logs.entries:
         return [f"{folder}: no log of a training step yet"]
     last = logs.entries[-1]
