@@ -28,12 +28,14 @@ from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
 from tempplug_adapters.training.termination import Terminated
 from tempplug_adapters.training.trainer import MethodTrainer
+from tempplug_adapters.watch.command import read_logs
 
 SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
 BEST: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
 BEST |= {"metric_for_best_model": "spread", "greater_is_better": True}
 EARLY = {**BEST, "greater_is_better": False, "early_stopping_patience": 1}
 STEPS = {**BEST, "save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}
+STEPS |= {"logging_strategy": "steps", "logging_steps": 1}
 GO_ON = "the same command with --resume-from-checkpoint auto goes on where it stopped."
 
 
@@ -102,8 +104,13 @@ def test_a_run_killed_in_the_middle_ends_as_if_it_had_not_been(tmp_path: Path, s
     run(tmp_path / "whole", strategy, training=STEPS)
     with pytest.raises(Killed):
         run(tmp_path / "killed", strategy, training=STEPS, callbacks=[Kill(step)])
+    logs = read_logs(tmp_path / "killed")
+    assert ([each["step"] for each in logs.entries], logs.ended) == (list(range(1, step + 1)), False)
     history = go_on(tmp_path, STEPS, strategy)["history"]
     assert len([entry for entry in history if "eval_spread" in entry]) == 11, "each evaluation once"
+    logs, again = (read_logs(tmp_path / name) for name in ("whole", "killed"))
+    assert logs == again
+    assert logs.ended
 
 
 def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from huggingface_toys import make
-from method_toys import Kill, Killed, Points, run
+from method_toys import Points, run
 
 from tempplug.cli import main
 from tempplug_adapters.watch.command import FULL, OF_TERMS, SHOWN, curve, read_logs
@@ -115,19 +115,6 @@ def test_a_bound_that_was_left_is_no_problem_any_more() -> None:
     entries = [{"loss": 1.0, "temperature": 0.1, "temperature_at_bound": 1.0}] * 5
     assert [each.name for each in problems(entries)] == ["the temperature is at a bound"]
     assert problems([*entries, {"loss": 1.0, "temperature": 0.2}]) == []
-
-
-def test_a_run_that_goes_on_writes_the_log_of_one_that_was_not_killed(tmp_path: Path) -> None:
-    training = {**EVERY_STEP, "save_strategy": "steps", "save_steps": 3}
-    run(tmp_path / "whole", evaluate=False, training=training)
-    with pytest.raises(Killed):
-        run(tmp_path / "killed", evaluate=False, training=training, callbacks=[Kill(5)])
-    killed = read_logs(tmp_path / "killed")
-    assert [each["step"] for each in killed.entries] == [1, 2, 3, 4, 5]
-    assert not killed.ended
-    run(tmp_path / "killed", evaluate=False, training=training, resume_from_checkpoint="auto")
-    assert read_logs(tmp_path / "killed") == read_logs(tmp_path / "whole")
-    assert read_logs(tmp_path / "whole").ended
 
 
 def test_a_trainer_with_the_mixin_is_watched_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
