@@ -135,7 +135,7 @@ class Logs:
         ended: whether the training has ended.
     """
 
-    entries: list[Mapping[str, Any]] = field(default_factory=list)
+    entries: Sequence[Mapping[str, Any]] = ()
     evaluation: dict[str, float] = field(default_factory=dict)
     strategy: str | None = None
     max_steps: int = 0
