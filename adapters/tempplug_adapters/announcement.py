@@ -1,16 +1,14 @@
-"""Prints the configuration of a loss when a training starts: strategy with all options, objective, negatives and layout.
-
-It prints to standard error, so that results on standard output are unaffected.
-"""
+"""Prints the configuration of a loss when a training starts, to standard error, and formats a strategy's source as BibTeX."""
 
 from __future__ import annotations
 
+import re
 import sys
 from weakref import WeakSet
 
 from torch import distributed, nn
 
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, Strategy
 from tempplug.layouts import CrossView
 from tempplug.negatives.base import joined_spec
 
@@ -39,7 +37,7 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
     negatives = f"negatives {joined_spec(loss.terms)}, " if loss.terms else ""
     said = f"strategy {loss.strategy.spec()}, objective {loss.objective.spec()}, {negatives}layout {layout_of(loss)}"
     text = f"{name}: {said}" if name else said
-    bars = sys.modules.get("tqdm")  # where there is a bar, the line belongs above it
+    bars = sys.modules.get("tqdm")  # if there is a progress bar, the line is printed above it
     if bars is None:
         print(text, file=sys.stderr, flush=True)
     else:
@@ -52,5 +50,22 @@ def announce_once(loss: ContrastiveLoss) -> None:
         announce(loss)
 
 
-# A compiler calls it once, when it traces a loss, and takes what it returned for a constant.
+# The compiler calls it once, while it traces a loss, and treats the result as a constant.
 announce_once._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def bibtex(strategy: Strategy) -> str:
+    """Returns the source of a strategy as BibTeX, with authors, year and title if it lists them in that order."""
+    authors, year, title = "", "", strategy.source or f"strategy '{strategy.name}'"
+    if match := re.fullmatch(r"(?P<authors>[^,:]+ et al\.)(?: (?P<year>\d{4}))?, (?P<title>.+)", title):
+        authors, year, title = match["authors"].replace(" et al.", " and others"), match["year"] or "", match["title"]
+    # the place in the paper, such as an equation
+    title, _, place = (re.sub(r", ((?:eqs?\.|algorithm|section) ?[\d.,\s-]+|[\d.]+)$", r"\0\1", title)).partition("\0")
+    fields = {
+        "title": title,
+        "author": authors,
+        "year": year,
+        "note": f"{place}; " * bool(place) + f"strategy {strategy.name} of tempplug",
+    }
+    lines = [f"    {key} = {{{value}}}," for key, value in fields.items() if value]
+    return "\n".join([f"@misc{{tempplug-{strategy.name},", *lines, "}"])

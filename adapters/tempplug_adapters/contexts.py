@@ -65,12 +65,12 @@ def negatives_in_context(negatives: str | None, **known: Any) -> list[NegativeTe
 
 
 def refuse_missing(terms: Iterable[NegativeTerm], offered: Iterable[str], where: str) -> None:
-    """Raises ConfigError where a term on negatives reads an argument that calls of a loss do not pass.
+    """Raises ConfigError if a term on negatives reads an argument that the calls of a loss do not pass.
 
     Args:
         terms: of the loss.
         offered: names of the arguments that are passed.
-        where: of the calls, for the message.
+        where: description of the calls, for the message.
     """
     for term in terms:
         if missing := sorted(term.takes - set(offered)):
@@ -81,6 +81,6 @@ def refuse_missing(terms: Iterable[NegativeTerm], offered: Iterable[str], where:
 
 
 def _taken(kind: type[Info], name: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options that the data determine, of those that a strategy, an objective or a term has."""
+    """Returns the entries of ``known`` that are options of a strategy, an objective or a term."""
     names = {each.name for each in options_of(registry().load(registry().get(kind, name)))}
     return {key: value for key, value in known.items() if key in names}

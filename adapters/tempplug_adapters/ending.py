@@ -1,4 +1,4 @@
-"""The last lines of a command: what it found, where that is, and the next command to type. It imports no framework."""
+"""The last lines of a command: its results, their place, and the next command to type. It imports no framework."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 
 LINES, WIDTH = 15, 80
-"""Most lines of an ending, and most columns of a line that is not to be typed."""
+"""Largest number of lines of an ending, and of columns of a line, except a command."""
 _MOST_COLUMNS = 3
 
 
 def number(value: float) -> str:
-    """Returns a figure with as many digits as it has, four at most; whole numbers with all.
+    """Returns a figure with at most four significant digits; from 10,000 on rounded to an integer.
 
     >>> [number(each) for each in (61.0, 61.538, -2.34567, 0.00012345, 123456.0)]
     ['61', '61.54', '-2.346', '0.0001234', '123456']
@@ -23,10 +23,10 @@ def ending(said: Sequence[str], figures: Mapping[str, float], then: str, *, more
     """Returns at most `LINES` lines of at most `WIDTH` columns: notes, figures side by side where they are many, the next step.
 
     Args:
-        said: notes, a line each, which are not cut, as they may have paths.
+        said: notes, one per line; they are not cut, because they may contain paths.
         figures: by name.
-        then: the next command to type; it is never cut, whatever its length.
-        more: what has all figures, where they do not fit.
+        then: the next command to type, which is not cut.
+        more: file that has all figures, named if they do not fit.
 
     >>> print(ending(["wrote out"], {"knn": 61.5, "uniformity": -2.34567}, "tempplug embed out digits --output vectors.npy"))
     wrote out

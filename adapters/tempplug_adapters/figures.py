@@ -57,7 +57,7 @@ def svg_text(figure: Figure, title: str) -> str:
 
 
 def with_dark_colours(svg: str, dark: Mapping[str, str]) -> str:
-    """Returns an SVG of matplotlib that has other colours where the reader prefers dark pages (``prefers-color-scheme``).
+    """Returns an SVG of matplotlib with other colours for readers who prefer dark pages (``prefers-color-scheme``).
 
     Args:
         svg: the text of a file.

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from tempplug import StepRecord
 
 RECORDS = ("brief", "full")
-"""What a log has of a record, see `logged`."""
+"""How much of a record is logged, see `logged`."""
 BRIEF = ("temperature", "positive_similarity", "negative_similarity", "gradient_scale", "negatives_left_out", "negative_weight")
-# Counts of what should not happen, and the share of temperatures at a bound.
+# Counts of faults, and the share of temperatures at a bound.
 _ZERO = ("temperature_at_bound", "zero_norm_rows", "anchors_without_negative", "floor_hits")
-# A training has a loss of its own, and a loss that is not finite ends it.
+# The Trainer logs its own loss, and a loss that is not finite ends the training.
 _NOT_LOGGED = ("loss", "finite")
 
 
@@ -39,15 +39,15 @@ def numbers_of(record: StepRecord) -> dict[str, float]:
 
 
 def logged(numbers: Mapping[str, float], log_record: str) -> dict[str, float]:
-    """Returns those of a batch's numbers that a log has.
+    """Returns the numbers of a batch that are logged.
 
     Counts of zero-norm rows, anchors without negatives and floor hits, and the share of temperatures at a bound, are left out
     while they are 0; the smallest and largest temperature, if they are equal.
 
     Args:
-        numbers: of `numbers_of`, and others by names of their own, which are kept.
-        log_record: ``full``, or ``brief``: of the record temperature, similarities, gradient scale, and what terms on negatives
-            leave out.
+        numbers: result of `numbers_of`, and further numbers under other names, which are all logged.
+        log_record: ``full``, or ``brief``: only temperature, similarities, gradient scale, and the share of negatives that
+            terms leave out.
 
     >>> logged({"temperature": 0.1, "temperature_min": 0.1, "temperature_max": 0.1, "infonce": 2.0, "floor_hits": 0}, "full")
     {'temperature': 0.1, 'infonce': 2.0}

@@ -1,4 +1,4 @@
-"""What evaluations of all kinds need: evaluation mode for the time of a block, and their progress; it needs only torch."""
+"""Shared by all evaluations: evaluation mode during a block, and progress. It needs only torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from torch import nn
 
 Progress = Callable[[float], None]
-"""Called with the completed fraction of a work."""
+"""Called with the completed fraction."""
 
 
 def silent(fraction: float) -> None:

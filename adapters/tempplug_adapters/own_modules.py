@@ -1,6 +1,6 @@
-"""Modules of the user, by ``MODULE:NAME`` with keyword arguments: imported, and constructed with what a training knows.
+"""Imports modules of the user, ``MODULE:NAME`` with keyword arguments, and constructs them with values of the training.
 
-One mechanism for the encoders, backbones and augmentations of all methods, which each state and check what theirs must return.
+All methods use it for encoders, backbones and augmentations; each method checks what they return.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ def create_module(
     Args:
         given: a module, a class or a function, or what `find` returned.
         option: its name in messages, ``encoder`` or ``backbone``.
-        known: arguments by name, of which it gets those that it takes.
-        first: of those, the one that is its first required argument where it takes none of that name.
-        needed: arguments that it gets where they have no default.
+        known: values by name; those that it takes as arguments are passed.
+        first: name of the value that is passed as its first required argument if it has no argument of that name.
+        needed: further values, passed for arguments without a default.
 
     Raises:
-        ConfigError: it is none of these, needs other arguments, or raises.
+        ConfigError: it is none of these, requires other arguments, or raises an error.
     """
     if isinstance(given, nn.Module):
         return copy.deepcopy(given)

@@ -22,8 +22,7 @@ from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
-from tempplug_adapters.sweep.picture import draw
+from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES, draw
 from tempplug_benchmarks.report import pages
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results

@@ -57,3 +57,28 @@ def little_garbage() -> Iterator[None]:
 
 def _sentence(chance: random.Random) -> str:
     return " ".join(chance.choices(WORDS, k=chance.randint(2, 15)))
+
+
+@pytest.fixture(scope="session")
+def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with small data for every training command, and pretrained models in ``encoder``, ``masked`` and ``clip``."""
+    # imported here, as few tests need all of them
+    from bias_toys import random_model, save
+    from clip_toys import WORDS as CAPTIONS, save_clip, save_pictures
+    from graphcl_toys import toy_set
+    from molecule_toys import write_files
+    from recommendation_toys import walks, write_log
+    from simcse_toys import write_toys
+
+    from tempplug_benchmarks.data.gendered_sentences import vocabulary, write_gendered
+    from tempplug_benchmarks.tasks.node import citation_graph
+
+    folder = write_files(write_toys(tmp_path_factory.mktemp("toys")))
+    write_gendered(folder / "gendered", pairs=32, seed=0, tested=4)
+    save(random_model(vocabulary()), folder / "masked")
+    save_clip(folder / "clip", [*CAPTIONS, *map(str, range(10))])
+    save_pictures(folder / "pictures", count=8, tested=False)
+    write_log(folder / "log.csv", walks())
+    torch.save(citation_graph(0), folder / "node.pt")
+    torch.save(toy_set(40).graphs(), folder / "graphs.pt")
+    return folder

@@ -161,8 +161,10 @@ def assert_same_end(folder: Path) -> None:
         assert all(torch.equal(expected[name], found[name]) for name in expected)
 
 
-def plain_loop(method: Method[Any, Any], recipe: Any, data: Any, strategy: str = "fixed") -> nn.Module:
-    """Trains as `MethodTrainer` must, one process, without accumulation and with a constant learning rate, in a plain loop."""
+def plain_loop(
+    method: Method[Any, Any], recipe: Any, data: Any, strategy: str = "fixed", *, accumulation: int = 1, losses: Any = None
+) -> nn.Module:
+    """Trains as `MethodTrainer` must, one process and a constant learning rate, in a plain loop; adds to ``losses``."""
     torch.manual_seed(recipe.seed)
     loss = method.create_loss(recipe, data, TemperatureArguments(strategy, [], None))
     module = method.build(recipe, data, loss)
@@ -177,18 +179,23 @@ def plain_loop(method: Method[Any, Any], recipe: Any, data: Any, strategy: str =
     rate = recipe.learning_rate * recipe.learning_rate_factor(order.size)
     groups = parameter_groups(module, recipe, rate, lambda name, each: method.treatment(recipe, name, each))
     optimizer = create_optimizer(groups, recipe, rate)
-    step = 0
+    starts = range(0, len(order), accumulation)
     for epoch in range(int(recipe.num_train_epochs)):
         order.set_epoch(epoch)
-        for number, draw in enumerate(order):
-            torch.manual_seed(draw.seed)
-            batch = method.collate(recipe, data, draw.index)
-            module.train()
+        draws = list(order)
+        for step, start in enumerate(starts, epoch * len(starts)):
             if loss is not None and hasattr(loss, "set_progress"):
-                loss.set_progress(epoch=epoch + number / len(order), step=step)
-            torch.manual_seed(seed_of(recipe.seed, "step", step, 0, 0))
+                loss.set_progress(epoch=epoch + start / len(order), step=step)
             optimizer.zero_grad()
-            module(**batch).backward()
+            window = draws[start : start + accumulation]
+            for number, draw in enumerate(window):
+                torch.manual_seed(draw.seed)
+                batch = method.collate(recipe, data, draw.index)
+                module.train()
+                torch.manual_seed(seed_of(recipe.seed, "step", step, number, 0))
+                found = module(**batch)
+                (found / len(window)).backward()
+                if losses is not None:
+                    losses.append(float(found.detach()))
             optimizer.step()
-            step += 1
     return module

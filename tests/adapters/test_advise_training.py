@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug_adapters.advise import pairs as pairs_module, training
-from tempplug_adapters.advise.pairs import Pairs, narrowed, read_pairs
-from tempplug_adapters.advise.trainees import Heads, StaticModel, Trainee
+from tempplug_adapters.advise.pairs import Heads, Pairs, StaticModel, Trainee, narrowed, read_pairs
 from tempplug_adapters.advise.training import Course, compared, stopped, train
 from tempplug_adapters.huggingface import loading
 
@@ -68,7 +67,7 @@ def test_two_lengths_without_a_rise_are_an_end(best: tuple[int, ...], expected: 
 @pytest.mark.parametrize(
     ("batch", "planned", "lengths"), [(8, 5, [1, 2, 4, 5, 8, 16, 32]), (64, 1000, [1, 2, 4, 8, 16, 32, 64, 128])]
 )
-def test_lengths_double_and_contain_the_planned_one_and_large_batches_get_more_epochs(
+def test_lengths_double_and_contain_the_planned(
     batch: int, planned: int, lengths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempplug_adapters.advise.training.stopped", lambda courses: False)

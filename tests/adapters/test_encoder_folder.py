@@ -20,7 +20,7 @@ from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder
 from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
-from tempplug_adapters.training.card import model_card
+from tempplug_adapters.training.trained import model_card
 
 SENTENCES = ["the cook repairs the old boat", "a", "the cook " * 80]
 

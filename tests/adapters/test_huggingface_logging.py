@@ -28,9 +28,7 @@ class Reporter(TrainerCallback):
         self.seen.append(dict(logs))
 
 
-def test_training_logs_measure_the_last_batch_and_reach_history_reporters_and_plugins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_training_logs_measure_the_last_batch_and_reach_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records: list[tempplug.StepRecord] = []
 
     class Plugin:

@@ -8,20 +8,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+import method_toys as toys
 import pytest
 import torch
-from huggingface_toys import (
-    TEMPERATURE,
-    Data,
-    Encoder,
-    MyTrainer,
-    PlainTrainer,
-    ScaleAndShift,
-    cross_view,
-    logged,
-    make,
-    weights,
-)
+from huggingface_toys import Data, Encoder, MyTrainer, ScaleAndShift, cross_view, logged, make, weights
 from torch import nn
 from torch.nn import functional as F
 from transformers import HfArgumentParser, Trainer, TrainerCallback
@@ -29,85 +19,40 @@ from transformers import HfArgumentParser, Trainer, TrainerCallback
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.huggingface import TemperatureArguments, TemperatureTrainerMixin, Views
-from tempplug_adapters.huggingface.length import set_training_length
+from tempplug_adapters.huggingface.callback import set_training_length
 
 MODELS_RATE = "learnable:learning_rate=none"
 PLAIN_SGD: dict[str, Any] = {"optim": "sgd", "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
 
 
-@pytest.mark.slow
-def test_fixed_reproduces_a_plain_trainer(tmp_path: Path) -> None:
-    arguments: dict[str, Any] = {"max_steps": 6, "gradient_accumulation_steps": 3, "weight_decay": 0.1, "max_grad_norm": 0.5}
-    plain = make(tmp_path, None, PlainTrainer, **arguments)
-    plain.train()
-    ours = make(tmp_path, f"fixed:temperature={TEMPERATURE}", **arguments)
-    start = weights(ours)
-    ours.train()
-    assert [len(group["params"]) for group in ours.optimizer.param_groups] == [2, 4]
-    assert logged(ours, "loss") == pytest.approx(logged(plain, "loss"), rel=1e-5)
-    assert logged(ours, "grad_norm") == pytest.approx(logged(plain, "grad_norm"), rel=1e-4)
-    for name, value in weights(ours).items():
-        torch.testing.assert_close(value, weights(plain)[name], rtol=1e-4, atol=1e-6)
-        assert not torch.equal(value, start[name])
-
-
-@pytest.mark.parametrize("items", [32, 24])
-def test_gradient_accumulation_takes_the_mean_of_the_micro_batches(tmp_path: Path, items: int) -> None:
-    """24 items end the epoch in a window of three micro-batches, which counts as three, not as four."""
-    data, loss = Data(items), cross_view(MODELS_RATE)
-    more: dict[str, Any] = {"gradient_accumulation_steps": 4, "train_sampling_strategy": "sequential", "max_steps": 1}
-    keywords = {"train_dataset": data}
-    trainer = make(tmp_path, copy.deepcopy(loss), dropout=0.0, keywords=keywords, **PLAIN_SGD, **more)
-    model = copy.deepcopy(trainer.model)
+def test_the_mixin_trains_as_a_plain_loop(tmp_path: Path) -> None:
+    """A window of three micro-batches ends the epoch. What the loss learns is decayed, clipped and zeroed beside the model."""
+    data, loss, rate, decay, most = Data(56), cross_view(ScaleAndShift()), 0.5, 0.1, 0.2
+    more: dict[str, Any] = {**PLAIN_SGD, "learning_rate": rate, "weight_decay": decay, "max_grad_norm": most, "max_steps": 4}
+    more |= {"gradient_accumulation_steps": 4, "train_sampling_strategy": "sequential"}
+    trainer = make(tmp_path, loss, dropout=0.0, keywords={"train_dataset": data}, **more)
+    model, expected = copy.deepcopy(trainer.model), copy.deepcopy(loss)
     trainer.train()
-    mean = torch.stack([loss(model(data.a[i : i + 8]), model(data.b[i : i + 8])) for i in range(0, items, 8)]).mean()
-    mean.backward()
-    assert logged(trainer, "loss") == pytest.approx([mean.item()], rel=1e-5)
-    pairs = [*zip(model.parameters(), trainer.model.parameters(), strict=True)]
-    pairs += zip(loss.parameters(), trainer.contrastive_loss.parameters(), strict=True)
-    for before, after in pairs:
-        assert before.grad is not None
-        torch.testing.assert_close(after, before - before.grad, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("optim", ["sgd", "adafactor"])
-def test_what_the_loss_learns_joins_any_optimizer_spared_by_weight_decay_where_it_says_so(tmp_path: Path, optim: str) -> None:
-    strategy = ScaleAndShift()
-    trainer = make(tmp_path, cross_view(strategy), optim=optim, max_steps=4, weight_decay=0.1)
+    named = [*model.named_parameters(), *expected.named_parameters()]
+    decayed = [name.endswith("log_gain") or each.ndim > 1 for name, each in named]
+    groups = [{"params": [each], "weight_decay": decay * share} for (_, each), share in zip(named, decayed, strict=True)]
+    optimizer, losses, norms = torch.optim.SGD(groups, lr=rate), [], []
+    for first, last in ((0, 32), (32, 56)) * 2:
+        mean = torch.stack([expected(model(data.a[i : i + 8]), model(data.b[i : i + 8])) for i in range(first, last, 8)]).mean()
+        optimizer.zero_grad()
+        mean.backward()
+        norms += [float(nn.utils.clip_grad_norm_(part.parameters(), most)) for part in (model, expected)]
+        optimizer.step()
+        losses.append(mean.item())
+    assert logged(trainer, "loss") == pytest.approx(losses, rel=1e-5)
+    assert min(norms) > most, "all are clipped"
+    found = [*trainer.model.parameters(), *loss.parameters()]
+    for (_, ours), theirs in zip(named, found, strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-6)
     trainer.train()
-    groups = [([id(each) for each in group["params"]], group["weight_decay"]) for group in trainer.optimizer.param_groups[2:]]
-    assert groups == [([id(strategy.log_gain)], 0.1), ([id(strategy.log_scale)], 0.0)]
-    assert 1.0 not in (strategy.log_scale.item(), strategy.log_gain.item())
-    trainer.train()
-    assert len(trainer.optimizer.param_groups) == 4
-
-
-def test_gradients_of_the_loss_do_not_pile_up(tmp_path: Path) -> None:
-    """With SGD on one repeated batch and a model that stands still, every step of the temperature is its own gradient."""
-    loss, data, model = cross_view(MODELS_RATE), Data(8), Encoder(dropout=0.0).requires_grad_(requires_grad=False)
-    expected = copy.deepcopy(loss)
-    for _ in range(4):
-        (gradient,) = torch.autograd.grad(expected(model(data.a), model(data.b)), list(expected.parameters()))
-        with torch.no_grad():
-            next(expected.parameters()).sub_(0.05 * gradient)
-    keywords = {"model": model, "train_dataset": data}
-    make(tmp_path, loss, keywords=keywords, **{**PLAIN_SGD, "learning_rate": 0.05}, max_steps=4).train()
-    torch.testing.assert_close(next(loss.parameters()), next(expected.parameters()), rtol=1e-5, atol=0)
-
-
-def test_the_loss_is_clipped_by_its_own_norm(tmp_path: Path) -> None:
-    """Steep temperature gradients must not shrink the encoder's steps: they stay those of a fixed temperature."""
-    arguments = {**PLAIN_SGD, "max_grad_norm": 1e-3, "max_steps": 1}
-    fixed = make(tmp_path, f"fixed:temperature={TEMPERATURE}", **arguments)
-    fixed.train()
-    learned = make(tmp_path, f"{MODELS_RATE},initial_temperature={TEMPERATURE}", **arguments)
-    (parameter,) = learned.contrastive_loss.parameters()
-    start = parameter.item()
-    learned.train()
-    assert abs(parameter.item() - start) == pytest.approx(1e-3, rel=1e-3)
-    for name, value in weights(learned).items():
-        torch.testing.assert_close(value, weights(fixed)[name], rtol=1e-6, atol=1e-7)
+    assert [(len(group["params"]), group["weight_decay"]) for group in trainer.optimizer.param_groups] == [
+        *((2, decay), (4, 0.0), (1, decay), (1, 0.0))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -146,46 +91,69 @@ def test_an_objective_goes_by_the_run_too() -> None:
     assert loss.objective.current_gamma() == pytest.approx(0.9)
 
 
+def scheduled(kind: str, folder: Path, spec: str, training: dict[str, Any]) -> tuple[list[float], str]:
+    """Returns the temperatures of the steps, and the spec at the end; the mixin trains twice, after an evaluation."""
+    if kind == "method":
+        results = toys.run(folder, spec, training={"logging_strategy": "steps", "logging_steps": 1, **training})
+        return [entry["temperature"] for entry in results["history"] if "temperature" in entry], results["strategy"]
+    trainer = make(
+        folder, spec, keywords={"eval_dataset": Data(16)}, eval_on_start=True, eval_strategy="epoch", eval_delay=9, **training
+    )
+    trainer.train()
+    trainer.train()
+    assert "eval_loss" in trainer.state.log_history[0]
+    return logged(trainer, "temperature"), trainer.contrastive_loss.strategy.spec()
+
+
 @pytest.mark.parametrize(
-    ("spec", "run", "period", "said"),
+    ("kind", "options", "training", "period", "said"),
     [
         # eight batches an epoch; 0.981 is 0.55 + 0.45·cos(2π·15/320)
-        ("schedule", {"num_train_epochs": 2}, 0.4, ""),
-        ("schedule", {"max_steps": 4}, 0.1, "3 different temperatures, from 0.1 to 1, .* has 0.8 steps, the training 4."),
-        ("schedule:period=3", {"num_train_epochs": 2, "gradient_accumulation_steps": 2}, 3, ""),
-        ("schedule:period=0.25", {"max_steps": 16}, 0.25, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the tr"),
-        ("schedule:period=40", {"num_train_epochs": 2}, 40, "0.981 to 1, .* has 320 steps, the training 16. .* period=2 or"),
+        ("mixin", "", {"num_train_epochs": 2}, 0.4, ""),
+        ("mixin", "", {"max_steps": 4}, 0.1, "3 different temperatures, from 0.1 to 1, .* has 0.8 steps, the training 4."),
+        ("mixin", ",period=3", {"num_train_epochs": 2, "gradient_accumulation_steps": 2}, 3, ""),
+        ("mixin", ",period=0.25", {"max_steps": 16}, 0.25, "2 different temperatures, from 0.1 to 1, .* has 2 steps, the tr"),
+        ("mixin", ",period=40", {"num_train_epochs": 2}, 40, "0.981 to 1, .* has 320 steps, the training 16. .* period=2 or"),
+        # three batches an epoch, nine in all
+        ("method", "", {}, 0.6, ""),
+        ("method", "", {"max_steps": 6}, 0.4, ""),
+        # at thirds of a period a cosine has two heights, 1 and 1/4; 0.851 has 48 degrees
+        (
+            "method",
+            ",period=1",
+            {},
+            1,
+            "from 0.325 to 1, where its options say 0.1 to 1: a period has 3 steps, the training 9.",
+        ),
+        ("method", ",period=20", {}, 20, "from 0.851 to 1, where its options say 0.1 to 1: a period has 60 steps, the trainin"),
     ],
 )
 def test_a_schedule_goes_by_the_run_and_warns_once_if_most_of_it_is_missed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, spec: str, run: dict[str, Any], period: float, said: str
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kind: str,
+    options: str,
+    training: dict[str, Any],
+    period: float,
+    said: str,
 ) -> None:
     """All micro-batches of a step share one progress."""
-    loss = cross_view(spec)
+    spec = f"schedule:temperature_min=0.1,temperature_max=1{options}"
     with caplog.at_level(logging.WARNING, logger="tempplug_adapters"):
-        trainer = make(tmp_path, loss, **run)
-        trainer.train()
-        trainer.train()
+        found, resolved = scheduled(kind, tmp_path, spec, training)
+    expected, temperatures = tempplug.create_strategy("schedule", period=period), []
+    assert f"period={period:g}," in resolved
+    for step in range(len(found)):
+        expected.set_progress(epoch=step * training.get("gradient_accumulation_steps", 1) / (8 if kind == "mixin" else 3))
+        temperatures.append(expected.temperature())
+    assert found == pytest.approx(temperatures, rel=1e-5)
     messages = [record.getMessage() for record in caplog.records]
     told = [each for each in messages if each.startswith(f"strategy 'schedule' goes by the {5 * period:g} epochs of this run")]
-    assert len(told) == (spec == "schedule")
-    expected, temperatures = tempplug.create_strategy("schedule", period=period), []
-    for step in range(trainer.state.global_step):
-        expected.set_progress(epoch=step * trainer.args.gradient_accumulation_steps / 8)
-        temperatures.append(expected.temperature())
-    assert loss.strategy.options["period"] == pytest.approx(period)
-    assert logged(trainer, "temperature") == pytest.approx(temperatures)
+    assert len(told) == (kind == "mixin" and not options)
     missed = [each for each in messages if "different temperature" in each]
-    assert len(missed) == bool(said) * 2, "once in each training"
+    assert len(missed) == bool(said) * (2 if kind == "mixin" else 1), "once in each training"
     assert all(re.search(said, each) for each in missed)
     assert all(f" {len({round(each, 4) for each in temperatures})} different" in each for each in missed)
-
-
-def test_a_schedule_knows_its_progress_before_the_first_step(tmp_path: Path) -> None:
-    more: dict[str, Any] = {"eval_on_start": True, "eval_strategy": "epoch", "max_steps": 1}
-    trainer = make(tmp_path, "schedule", keywords={"eval_dataset": Data(16)}, **more)
-    trainer.train()
-    assert "eval_loss" in trainer.state.log_history[0]
 
 
 def test_an_optimizer_of_ones_own_gets_the_parameters_of_the_loss_unless_it_has_a_scheduler(tmp_path: Path) -> None:

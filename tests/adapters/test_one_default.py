@@ -88,8 +88,7 @@ class Model(nn.Module):
         return self
 
 
-def ranking(kind: type[TemperatureRankingLoss], given: Any) -> tempplug.Strategy:
-    return kind(*[Model()] if given is None else (Model(), given)).contrastive_loss.strategy
+RANKING, CACHED = (partial(kind, Model()) for kind in (TemperatureRankingLoss, CachedTemperatureRankingLoss))
 
 
 def drop_in(kind: Callable[..., Any], given: Any, **more: Any) -> tempplug.Strategy:
@@ -103,15 +102,15 @@ CONTEXTS: dict[str, tuple[float, Callable[[Any], tempplug.Strategy]]] = {
     "own loop, Lightning": (0.1, own_loop),
     "Hugging Face mixin": (0.1, lambda given: flags(given).create_loss("cross-view").strategy),
     "mixin around 0.05": (0.05, lambda given: flags(given).create_loss(temperatures=around(0.05)).strategy),
-    "sentence-transformers": (0.05, lambda given: ranking(TemperatureRankingLoss, given)),
-    "sentence-transformers, cached": (0.05, lambda given: ranking(CachedTemperatureRankingLoss, given)),
+    "sentence-transformers": (0.05, partial(drop_in, RANKING)),
+    "sentence-transformers, cached": (0.05, partial(drop_in, CACHED)),
     "sentence-transformers, flags": (0.05, ranked),
-    "sentence-transformers, flags, cached": (0.05, lambda given: ranked(given, mini_batch_size=2)),
-    "lightly": (0.5, lambda given: drop_in(NTXentLoss, given)),
-    "lightly, memory bank": (0.5, lambda given: drop_in(NTXentLoss, given, memory_bank_size=(4, 3))),
-    "PyGCL": (0.1, lambda given: drop_in(PyGCLLoss, given)),
-    "pytorch-metric-learning, NT-Xent": (0.07, lambda given: drop_in(metric_learning.NTXentLoss, given)),
-    "pytorch-metric-learning, SupCon": (0.1, lambda given: drop_in(metric_learning.SupConLoss, given)),
+    "sentence-transformers, flags, cached": (0.05, partial(ranked, mini_batch_size=2)),
+    "lightly": (0.5, partial(drop_in, NTXentLoss)),
+    "lightly, memory bank": (0.5, partial(drop_in, NTXentLoss, memory_bank_size=(4, 3))),
+    "PyGCL": (0.1, partial(drop_in, PyGCLLoss)),
+    "pytorch-metric-learning, NT-Xent": (0.07, partial(drop_in, metric_learning.NTXentLoss)),
+    "pytorch-metric-learning, SupCon": (0.1, partial(drop_in, metric_learning.SupConLoss)),
     **{f"train {info.name}": (default, partial(command, info)) for info, default in METHODS},
     **{f"bench {info.name}": (default, partial(suite, info)) for info, default in METHODS},
 }
@@ -132,11 +131,11 @@ def test_a_strategy_without_options_is_the_default_of_its_context(context: str) 
 
 def test_all_that_is_around_a_temperature_moves_with_it() -> None:
     """The default of the context decides the others too: they stand beside its baseline."""
-    assert ranking(TemperatureRankingLoss, "learnable").options["initial_temperature"] == 0.05
-    dystress = ranking(TemperatureRankingLoss, "dystress:profile=linear").options
+    assert drop_in(RANKING, "learnable").options["initial_temperature"] == 0.05
+    dystress = drop_in(RANKING, "dystress:profile=linear").options
     assert (dystress["temperature_min"], dystress["temperature_max"], dystress["profile"]) == (0.025, 0.05, "linear")
-    assert ranking(TemperatureRankingLoss, "temperature-free").spec() == "temperature-free:eps=0.0001"
-    individual = ranking(TemperatureRankingLoss, "individual:size=9").options
+    assert drop_in(RANKING, "temperature-free").spec() == "temperature-free:eps=0.0001"
+    individual = drop_in(RANKING, "individual:size=9").options
     assert (individual["temperature_init"], individual["temperature_min"]) == (0.05, 0.025), "it must be able to fall"
     assert around(0.5)["individual"]["temperature_min"] == 0.05
     assert drop_in(NTXentLoss, "learnable").options["initial_temperature"] == 0.5
@@ -224,7 +223,7 @@ def test_lightning_prints_what_is_used(tmp_path: Path, capsys: pytest.CaptureFix
         (lambda: PyGCLLoss("macl", "dcl", tau=0.4), f"strategy {MACL.format(0.4)}, objective dcl, layout masks"),
     ],
 )
-def test_what_stands_in_for_a_librarys_loss_prints_at_the_first_step(
+def test_drop_ins_print_at_the_first_step(
     create: Callable[[], nn.Module], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     loss, views = create(), (torch.randn(6, 4, requires_grad=True), torch.randn(6, 4))
@@ -237,9 +236,7 @@ def test_what_stands_in_for_a_librarys_loss_prints_at_the_first_step(
     assert said(capsys) == [expected]
 
 
-def test_one_process_of_several_prints(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_one_process_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path / 'meet'}", rank=0, world_size=1)
     try:
         for rank, lines in ((1, 0), (0, 1)):

@@ -14,9 +14,8 @@ from filelock import Timeout
 
 from tempplug.cli import main
 from tempplug.errors import DataError, TempplugError
-from tempplug_adapters.sweep.command import plan
+from tempplug_adapters.sweep.command import draw, plan
 from tempplug_adapters.sweep.metric import read_metric
-from tempplug_adapters.sweep.picture import draw
 
 # the first writes its figures, the second prints them; both note every run in the file ``ran``
 WRITES = """
@@ -69,9 +68,7 @@ def values(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_sweep_runs_the_grid_draws_it_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_grid_is_run_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ran.broken").touch()
     assert main(writing(tmp_path)) == 1
     out, specs = capsys.readouterr().out, ("fixed:temperature=0.5", "fixed:temperature=0.05", "macl")
@@ -97,9 +94,7 @@ def test_a_sweep_runs_the_grid_draws_it_and_goes_on(
     assert ran(tmp_path) == []
 
 
-def test_a_misspelt_metric_ends_the_sweep_after_one_run_and_the_right_one_is_read_from_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_misspelt_metric_ends_the_sweep_after_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for runs in (1, 0):
         assert main(writing(tmp_path, "acuracy")) == 2
         assert len(ran(tmp_path)) == runs
@@ -126,9 +121,7 @@ def test_another_metric_is_read_from_what_finished_runs_printed(tmp_path: Path, 
         assert values(tmp_path) == {"fixed:temperature=0.5": [value], "dystress": [value]}
 
 
-def test_a_run_without_the_metric_that_others_have_is_one_that_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_the_metric_that_others_have_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for runs in (3, 0):
         assert main(printing(tmp_path, "accuracy", "macl", "temperature-free")) == 1
         assert len(ran(tmp_path)) == runs

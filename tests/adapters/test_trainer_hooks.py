@@ -17,7 +17,7 @@ from method_toys import METHOD, assert_same_end, run
 from sentence_transformers import SentenceTransformerTrainer
 from transformers import Trainer, TrainerCallback, trainer, trainer_callback
 
-from tempplug_adapters.huggingface.sealing import Sealing
+from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.sentence_transformers import TemperatureSentenceTransformerTrainer
 from tempplug_adapters.storage.manifest import seal, verify
 from tempplug_adapters.training import trainer as ours
@@ -102,9 +102,7 @@ class Gone(BaseException):
 
 
 @pytest.mark.parametrize("resumed", ["auto", None])
-def test_a_checkpoint_that_was_being_written_is_no_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: str | None
-) -> None:
+def test_an_unfinished_checkpoint_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resumed: str | None) -> None:
     run(tmp_path / "whole")
     save, last = torch.save, {"auto": 8, None: 2}[resumed]
 
@@ -131,7 +129,7 @@ def test_old_checkpoints_stay_until_the_new_one_is_sealed(tmp_path: Path, monkey
             raise Gone
         seal(folder)
 
-    monkeypatch.setattr("tempplug_adapters.huggingface.sealing.seal", killed)
+    monkeypatch.setattr("tempplug_adapters.huggingface.callback.seal", killed)
     with pytest.raises(Gone):
         run(tmp_path, training={"save_total_limit": 2})
     whole = [each for each in checkpoints(tmp_path) if (each / "manifest.json").is_file()]

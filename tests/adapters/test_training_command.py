@@ -14,7 +14,7 @@ from method_toys import METHOD, ToyRecipe
 from tempplug.cli import main, shell
 from tempplug.plugins import CommandInfo, registry
 from tempplug_adapters.training.flags import build_parser, given_settings
-from tempplug_adapters.training.launch import let_threads_end
+from tempplug_adapters.training.termination import let_threads_end
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -67,9 +67,7 @@ def test_no_name_is_no_folder(
     assert not list(tmp_path.iterdir())
 
 
-def test_flags_are_written_with_either_sign_and_the_help_tells_every_setting_with_its_default(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_flags_take_either_sign_and_the_help_has_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     parser = build_parser(METHOD)
     more = "--per_device_train_batch_size 4 --no-bf16 --recipe long --temperature_learning_rate 0.05"
     parsed = parser.parse_args(words(Path("x"), *more.split()))

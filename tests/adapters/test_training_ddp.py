@@ -1,4 +1,7 @@
-"""Methods on two processes, in one launch: every weight is the same on both, and what is not random is that of one process."""
+"""Trainings on two processes with gloo, in one launch, against one process: those of methods, and those with the mixin.
+
+Every weight is the same on both processes, and what is not random is that of one process.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from huggingface_toys import Encoder
+from launched.train_huggingface import STEPS, noisy, runs
 from launched.train_methods import JOBS, train_all
 from launcher import launched, torchrun
 from method_toys import run
+from torch import nn
 
 from tempplug.errors import ConfigError
 
@@ -68,3 +74,66 @@ def test_a_killed_run_goes_on_to_the_same_results_with_as_many_processes(ranks: 
         ConfigError, match=r"^processes=1 differs from the checkpoint's 2: start as many processes as it was tr"
     ):
         run(folder / "killed", "learnable", per_device_train_batch_size=4, resume_from_checkpoint="auto")
+
+
+# Trainings with the mixin
+
+
+@pytest.fixture(scope="module")
+def results(ranks: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What rank 0, rank 1 and a single process on the joint batches ended with."""
+    return [*(rank["mixin"] for rank in ranks), runs(tmp_path_factory.mktemp("single"), 0, 1)]
+
+
+@pytest.mark.parametrize("name", ["learnable", "accumulated", "resumed", "macl", "best", "objective"])
+def test_two_processes_equal_each_other_and_one_on_the_joint_batch(results: list[dict[str, Any]], name: str) -> None:
+    """Same losses, same temperatures, same weights, to the rounding of another order of summation."""
+    two, other, one = (each[name] for each in results)
+    assert ((two["backend"], two["gather"]), (one["backend"], one["gather"])) == (("gloo", True), (None, False))
+    assert (two["learned"], two["weights"]) == (other["learned"], other["weights"])
+    assert [each[-1] for each in (two["batches"], other["batches"], one["batches"])] == [8, 2, 10] or name in (
+        "accumulated",
+        "best",
+    )
+    for figures in ("loss", "temperature", "learned"):
+        assert two[figures] == pytest.approx(one[figures], rel=1e-4)
+    for key, values in two["weights"].items():
+        assert values == pytest.approx(one["weights"][key], rel=1e-3, abs=1e-5), key
+
+
+def test_the_temperature_and_the_bias_of_an_objective_are_learned(results: list[dict[str, Any]]) -> None:
+    temperatures, (bias,) = results[1]["learnable"]["temperature"], results[1]["objective"]["learned"].items()
+    assert temperatures[0] == pytest.approx(0.07, rel=1e-5)
+    assert len(set(temperatures)) == STEPS
+    assert bias[0] == "objective.offset"
+    assert abs(bias[1] - 0.5) > 0.05
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(results: list[dict[str, Any]]) -> None:
+    for rank in results[:2]:
+        for name in ("learned", "weights", "temperature"):
+            assert rank["resumed"][name] == rank["learnable"][name]
+        assert rank["best"]["learned"] != rank["learnable"]["learned"], "the best model is an earlier one"
+
+
+def test_evaluation_takes_the_mean_over_the_items_of_all_processes(results: list[dict[str, Any]]) -> None:
+    found, again = (rank["evaluated"] for rank in results[:2])
+    data = noisy()
+    torch.manual_seed(0)
+    encoder = Encoder(dropout=0.0)
+    a, b = (nn.functional.normalize(encoder(each)) for each in (data.a, data.b))
+    expected = []
+    for start, own in ((0, 4), (4, 4), (8, 4), (12, 1)):
+        items = [each % 13 for each in range(start, start + 4)]
+        similarity = a[items] @ b[items].T
+        loss = nn.functional.cross_entropy(similarity / 0.1, torch.arange(4), reduction="none")
+        expected += list(zip((similarity.argmax(1) == torch.arange(4))[:own].tolist(), loss[:own].tolist(), strict=True))
+    for name, values in zip(("eval_contrastive_accuracy", "eval_infonce_loss"), zip(*expected, strict=True), strict=True):
+        assert found[name] == again[name] == pytest.approx(sum(values) / 13, rel=1e-5)
+    assert 0 < found["eval_contrastive_accuracy"] < 1
+
+
+def test_one_item_left_for_one_process_ends_no_run(results: list[dict[str, Any]]) -> None:
+    first, second = (rank["one left"] for rank in results[:2])
+    assert first == second
+    assert all(math.isfinite(each) for each in first)

@@ -20,6 +20,7 @@ import numpy
 import pytest
 import torch
 from method_toys import METHOD, Kill, Killed, ToyMethod, assert_same_end, run
+from recommendation_toys import walks, write_log
 from transformers import TrainerCallback
 
 from tempplug_adapters.training.callbacks import TemperatureStatistics
@@ -27,12 +28,14 @@ from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_adapters.training.method import Method
 from tempplug_adapters.training.termination import Terminated
 from tempplug_adapters.training.trainer import MethodTrainer
+from tempplug_adapters.watch.command import read_logs
 
 SCHEDULE = "schedule:temperature_min=0.2,temperature_max=0.9,period=4"
 BEST: dict[str, Any] = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
 BEST |= {"metric_for_best_model": "spread", "greater_is_better": True}
 EARLY = {**BEST, "greater_is_better": False, "early_stopping_patience": 1}
 STEPS = {**BEST, "save_strategy": "steps", "save_steps": 3, "eval_strategy": "steps", "eval_steps": 1, "eval_on_start": True}
+STEPS |= {"logging_strategy": "steps", "logging_steps": 1}
 GO_ON = "the same command with --resume-from-checkpoint auto goes on where it stopped."
 
 
@@ -101,8 +104,13 @@ def test_a_run_killed_in_the_middle_ends_as_if_it_had_not_been(tmp_path: Path, s
     run(tmp_path / "whole", strategy, training=STEPS)
     with pytest.raises(Killed):
         run(tmp_path / "killed", strategy, training=STEPS, callbacks=[Kill(step)])
+    logs = read_logs(tmp_path / "killed")
+    assert ([each["step"] for each in logs.entries], logs.ended) == (list(range(1, step + 1)), False)
     history = go_on(tmp_path, STEPS, strategy)["history"]
     assert len([entry for entry in history if "eval_spread" in entry]) == 11, "each evaluation once"
+    logs, again = (read_logs(tmp_path / name) for name in ("whole", "killed"))
+    assert logs == again
+    assert logs.ended
 
 
 def test_the_best_checkpoint_is_found_in_a_folder_that_has_moved(tmp_path: Path) -> None:
@@ -141,7 +149,7 @@ class Send(TrainerCallback):
         (signal.SIGHUP, {}, 4, "after step 5 of 9, which is saved"),
     ],
 )
-def test_a_signal_saves_at_the_next_step_and_says_how_to_go_on(
+def test_a_signal_saves_at_the_next_step(
     tmp_path: Path, number: signal.Signals, training: dict[str, Any], step: int, when: str
 ) -> None:
     before, saving = signal.getsignal(number), {**training, "save_strategy": "steps"}
@@ -186,9 +194,10 @@ def test_sigterm_outside_of_the_training_ends_at_once(
 def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -> None:
     """What the training prints after it cannot be written any more."""
     ours, theirs = pty.openpty()
-    given = "train simclr --dataset digits --image-size 16 --width 16 --num-train-epochs 50 --logging-strategy steps"
+    given = f"train sasrec --dataset {write_log(tmp_path / 'log.csv', walks())} --hidden 8 --inner 16 --eval-strategy no"
+    given += " --per-device-train-batch-size 8 --num-train-epochs 50000 --logging-strategy steps --logging-steps 1 --output-dir"
     process = subprocess.Popen(
-        [sys.executable, "-m", "tempplug.cli", *given.split(), "--logging-steps", "1", "--output-dir", str(tmp_path)],
+        [sys.executable, "-m", "tempplug.cli", *given.split(), str(tmp_path / "out")],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -201,7 +210,7 @@ def test_a_terminal_that_is_closed_ends_a_training_which_saves(tmp_path: Path) -
         shown += os.read(ours, 1000)
     os.close(ours)
     assert process.wait(timeout=120) == 129
-    assert len(checkpoints(tmp_path)) == 1
+    assert len(checkpoints(tmp_path / "out")) == 1
 
 
 def test_the_mean_of_the_temperatures_is_that_of_all_steps_looked_at() -> None:

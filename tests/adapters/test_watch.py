@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from huggingface_toys import make
-from method_toys import Kill, Killed, Points, run
+from method_toys import Points, run
 
 from tempplug.cli import main
-from tempplug_adapters.watch.command import FULL, OF_TERMS, SHOWN, curve
-from tempplug_adapters.watch.logs import read_logs
+from tempplug_adapters.watch.command import FULL, OF_TERMS, SHOWN, curve, read_logs
 from tempplug_adapters.watch.problems import problems
 
+HARDNESS = {"contrastive_negatives": "hardness:strength=2"}
 EVERY_STEP = {"logging_strategy": "steps", "logging_steps": 1.0, "report_to": [], "save_strategy": "no"}
 
 
@@ -28,23 +28,18 @@ def named(lines: list[str]) -> list[str]:
     return [line[2:].partition(":")[0] for line in lines if line.startswith("! ")]
 
 
-def test_a_healthy_training_shows_its_course_and_nothing_harmful(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, data=Points(64), evaluate=True, training=EVERY_STEP)
-    lines = watched(tmp_path, capsys)
-    assert lines[0].startswith(f"{tmp_path}: step 24 of 24, epoch 3, ended, fixed:temperature=0.3")
-    assert [line.split()[0] for line in lines[1:6]] == list(SHOWN)
-    assert "eval_spread" in lines[6]
-    assert not any(name in line for name in OF_TERMS for line in lines)
-    assert named(lines) == []
-    assert lines[-1] == "nothing harmful is seen"
-
-
-def test_a_training_with_terms_on_negatives_shows_what_they_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, data=Points(64), contrastive_negatives="hardness:strength=2", training=EVERY_STEP)
-    left_out, weight = watched(tmp_path, capsys)[6:8]
-    assert left_out.split()[0] == "negatives_left_out"
-    assert left_out.endswith("0 to 0, between 0 and 0")
-    assert weight.split()[0] == "negative_weight"
+@pytest.mark.parametrize(("more", "shown"), [({}, ()), ({"log_record": "full"}, FULL), (HARDNESS, OF_TERMS)])
+def test_a_healthy_training_shows_its_course_and_nothing_harmful(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], shown: tuple[str, ...]
+) -> None:
+    run(tmp_path, data=Points(64), evaluate=True, training=EVERY_STEP, **more)
+    first, *lines, evaluation, last = watched(tmp_path, capsys)
+    assert first.startswith(f"{tmp_path}: step 24 of 24, epoch 3, ended, fixed:temperature=0.3")
+    assert [line.split()[0] for line in lines] == [*SHOWN, *shown]
+    assert "eval_spread" in evaluation
+    assert last == "nothing harmful is seen"
+    if shown == OF_TERMS:
+        assert lines[-2].endswith("0 to 0, between 0 and 0")
 
 
 ILL: dict[str, tuple[str, dict[str, Any], str, str]] = {
@@ -89,40 +84,27 @@ def test_an_ill_training_is_named_with_the_remedy(harm: str, tmp_path: Path, cap
     assert remedy in first.partition(" Remedy: ")[2]
 
 
+COLLAPSING, NEGATIVE = "uniformity is collapsing", "negative_similarity"
+
+
 @pytest.mark.parametrize(
-    ("columns", "name", "seen"),
+    ("column", "name", "seen"),
     [
-        (
-            {"uniformity": [-1.5, -3.0, -2.9, -1.4, -1.2, -1.1]},
-            "uniformity is collapsing",
-            "uniformity was -3 and is above -1.5 since step 4: -1.1",
-        ),
-        ({"uniformity": [-1.5, -3.0, -2.9, -1.4, -1.2, -1.6]}, "", "it recovers"),
-        (
-            {"negative_similarity": [0.6, 0.2, 0.25, 0.7, 0.65, 0.62]},
-            "uniformity is collapsing",
-            "negative_similarity was 0.2 and is above 0.6 since step 4: 0.62",
-        ),
-        (
-            {"negative_similarity": [0.2, 0.96, 0.97, 0.98]},
-            "uniformity has collapsed",
-            "negative_similarity is 0.98 since step 2: all embeddings lie on nearly one point",
-        ),
-        ({"negative_similarity": [0.2, 0.3, 0.4, 0.5]}, "", "more than half of the spread is left"),
-        ({"uniformity": [-0.5, -0.9, -0.4, -0.4, -0.4]}, "", "what never was uniform cannot collapse"),
-        ({"gradient_scale": [0.5, 0.5, 0.001, 0.001]}, "", "two odd batches are nothing"),
-        ({"gradient_scale": [0.001, 0.001, 0.001, 0.5]}, "", "it has recovered"),
-        ({"gradient_scale": [0.5, 0.001, 0.001, 0.001]}, "the gradient scale has collapsed", "it is 0.001 since step 2"),
-        (
-            {"temperature_at_bound": [1.0] * 3, "temperature": [0.07] * 3},
-            "the temperature is at a bound",
-            "it is 0.07 since step 1, and no longer adapts",
-        ),
+        ("uniformity -1.5 -3.0 -2.9 -1.4 -1.2 -1.1", COLLAPSING, "uniformity was -3 and is above -1.5 since step 4: -1.1"),
+        ("uniformity -1.5 -3.0 -2.9 -1.4 -1.2 -1.6", "", "it recovers"),
+        (f"{NEGATIVE} 0.6 0.2 0.25 0.7 0.65 0.62", COLLAPSING, f"{NEGATIVE} was 0.2 and is above 0.6 since step 4: 0.62"),
+        (f"{NEGATIVE} 0.2 0.96 0.97 0.98", "uniformity has collapsed", f"{NEGATIVE} is 0.98 since step 2: all embeddings"),
+        (f"{NEGATIVE} 0.2 0.3 0.4 0.5", "", "more than half of the spread is left"),
+        ("uniformity -0.5 -0.9 -0.4 -0.4 -0.4", "", "embeddings that were never uniform cannot collapse"),
+        ("gradient_scale 0.5 0.5 0.001 0.001", "", "two unusual batches are no problem"),
+        ("gradient_scale 0.001 0.001 0.001 0.5", "", "it has recovered"),
+        ("gradient_scale 0.5 0.001 0.001 0.001", "the gradient scale has collapsed", "it is 0.001 since step 2"),
+        ("temperature_at_bound 1 1 1", "the temperature is at a bound", "it is 1 since step 1, and no longer adapts"),
     ],
 )
-def test_a_problem_is_named_once_the_last_logs_agree(columns: dict[str, list[float]], name: str, seen: str) -> None:
-    rows = zip(*columns.values(), strict=True)
-    found = problems([{"step": step, "loss": 1.0, **dict(zip(columns, row, strict=True))} for step, row in enumerate(rows, 1)])
+def test_a_problem_is_named_once_the_last_logs_agree(column: str, name: str, seen: str) -> None:
+    figure, *values = column.split()
+    found = problems([{"step": at, "temperature": 1.0, figure: float(each)} for at, each in enumerate(values, 1)])
     assert [each.name for each in found] == ([name] if name else []), seen
     assert all(seen in each.seen for each in found)
     assert all(each.remedy == "choose other bounds" for each in found if "bound" in name)
@@ -133,24 +115,6 @@ def test_a_bound_that_was_left_is_no_problem_any_more() -> None:
     entries = [{"loss": 1.0, "temperature": 0.1, "temperature_at_bound": 1.0}] * 5
     assert [each.name for each in problems(entries)] == ["the temperature is at a bound"]
     assert problems([*entries, {"loss": 1.0, "temperature": 0.2}]) == []
-
-
-def test_a_full_log_shows_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(tmp_path, data=Points(64), log_record="full", evaluate=False, training=EVERY_STEP)
-    assert [line.split()[0] for line in watched(tmp_path, capsys)[1:9]] == [*SHOWN, *FULL]
-
-
-def test_a_run_that_goes_on_writes_the_log_of_one_that_was_not_killed(tmp_path: Path) -> None:
-    training = {**EVERY_STEP, "save_strategy": "steps", "save_steps": 3}
-    run(tmp_path / "whole", evaluate=False, training=training)
-    with pytest.raises(Killed):
-        run(tmp_path / "killed", evaluate=False, training=training, callbacks=[Kill(5)])
-    killed = read_logs(tmp_path / "killed")
-    assert [each["step"] for each in killed.entries] == [1, 2, 3, 4, 5]
-    assert not killed.ended
-    run(tmp_path / "killed", evaluate=False, training=training, resume_from_checkpoint="auto")
-    assert read_logs(tmp_path / "killed") == read_logs(tmp_path / "whole")
-    assert read_logs(tmp_path / "whole").ended
 
 
 def test_a_trainer_with_the_mixin_is_watched_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,7 +134,7 @@ def line(step: int) -> str:
     return json.dumps({"step": step, "epoch": step / 4, "loss": 1.0 / step, "temperature": 0.1}) + "\n"
 
 
-def test_it_looks_again_until_the_training_has_ended(
+def test_it_looks_again_until_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "log.jsonl"

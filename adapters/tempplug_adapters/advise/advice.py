@@ -22,8 +22,8 @@ class Advice:
         epoch: the length, in epochs of the sample.
         chosen: the middle one of the fixed temperatures within one standard error of the most accurate course; where there
             is none, that course.
-        sentences: what is sure and what is not.
-        clear: whether any other is clearly worse.
+        sentences: the certainty of the choice, the cost of a wrong one, and the influence of the length.
+        clear: whether any other choice is clearly worse.
     """
 
     epoch: int
@@ -32,7 +32,7 @@ class Advice:
     clear: bool
 
     def lines(self) -> dict[str, str]:
-        """Returns the line to paste, by where it belongs."""
+        """Returns the line of code to paste, by the program that it belongs to."""
         spec = self.chosen.spec
         short = f'"{spec}"' if self.chosen.temperature is None else label(self.chosen)
         return {

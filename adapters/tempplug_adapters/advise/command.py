@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from tempplug.errors import ConfigError
@@ -26,15 +25,8 @@ examples:
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns 0.
-
-    Args:
-        arguments: command-line arguments after ``tempplug advise``; None uses those of the process.
-
-    Raises:
-        TempplugError: the input is invalid.
-    """
+def main(arguments: list[str]) -> int:
+    """Runs ``tempplug advise`` with the words after it and returns 0; raises TempplugError for invalid input."""
     parser = argparse.ArgumentParser(
         prog="tempplug advise",
         description="Show which temperature and strategy suit your pairs, and how sure that is, in about a minute.",

@@ -17,8 +17,7 @@ from tempplug.arguments import parse_spec
 from tempplug.create import load_class
 from tempplug.errors import ConfigError
 from tempplug.plugins import StrategyInfo, registry
-from tempplug_adapters.advise.pairs import Pairs
-from tempplug_adapters.advise.trainees import Trainee
+from tempplug_adapters.advise.pairs import Pairs, Trainee
 from tempplug_adapters.contexts import in_context
 
 TEMPERATURES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5)
@@ -98,9 +97,9 @@ class _Run:
 def train(
     pairs: Pairs, specs: Sequence[str], batch_size: int, planned: int, progress: Callable[[int], None] | None = None
 ) -> list[Course]:
-    """Trains for 1, 2, 4, ... epochs, until the best accuracy has not risen for two lengths, or for `LONGEST` epochs.
+    """Trains for 1, 2, 4, ... epochs: for at least `LEAST_STEPS` steps, and at most `LONGEST` epochs.
 
-    Not for fewer than `LEAST_STEPS` steps.
+    It ends earlier if the best accuracy has not risen for two lengths.
 
     Args:
         pairs: to train on; a fifth of them is held out, another fifth in each fold.
@@ -136,7 +135,7 @@ def train(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost more than so small a model gains by them."""
+    """Sets one thread during the block, because several are slower for so small a model."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -178,7 +177,7 @@ def compared(strategies: Sequence[str] | None = None) -> list[str]:
 
 
 def _strategy(spec: str, size: int, dimension: int) -> Strategy:
-    """Returns the strategy for so many pairs; refuses one that needs more than pairs or follows the training's length."""
+    """Returns a strategy; raises ConfigError if it needs more than pairs or depends on the length of the training."""
     name = parse_spec(spec)[0]
     target = cast(type[Strategy], load_class(registry().get(StrategyInfo, name)))
     if missing := sorted(target.takes - {"index"}):

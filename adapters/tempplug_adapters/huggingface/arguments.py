@@ -42,7 +42,7 @@ _RATE_HELP = (
 )
 _OBJECTIVE_HELP = f"Contrastive objective: name or name:key=value,... Known: {_known(ObjectiveInfo)}."
 _NEGATIVES_HELP = (
-    "Terms on negatives, which of them count and how much: name or name:key=value,..., several joined by +. Known: "
+    "Terms on negatives, which leave out or weight negatives: name or name:key=value,..., several joined by +. Known: "
     f"{_known(NegativeInfo)}. Default: none."
 )
 _RECORD_HELP = "Numbers of a training log; brief: temperature, similarities and gradient scale; full: all. Default: brief."
@@ -66,8 +66,8 @@ class TemperatureArguments:
             strategy's own rate, or the model's if it has none.
         contrastive_negatives: spec string of terms on negatives; None leaves the choice to the recipe, and means no terms
             without one.
-        log_record: what a training log has of the last batch, ``brief`` or ``full``; a Trainer takes it as its argument of that
-            name.
+        log_record: numbers of the last batch in a training log, ``brief`` or ``full``; pass it to a Trainer as its argument
+            ``log_record``.
 
     Raises:
         UnknownNameError: a strategy, an option, an objective, a term or a ``log_record`` is unknown; the message suggests

@@ -1,28 +1,61 @@
-"""The callback that passes length and progress of a training to its loss, and measures the last training batch.
+"""The callbacks of all Trainers: progress of a loss and measurements of its batches, the log file, and sealed checkpoints.
 
-A Trainer calls `TemperatureCallback.observe` when it computes the loss, and `measure` when it logs.
+A Trainer calls `TemperatureCallback.observe` when it computes the loss, and `measure` when it logs. `LogFile` writes
+``log.jsonl``, which ``tempplug watch`` reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import logging
+import math
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from accelerate import PartialState
+from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 import tempplug
-from tempplug import StepRecord
+from tempplug import Objective, StepRecord, Strategy
 from tempplug.plugins import registry
+from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
-from tempplug_adapters.huggingface.length import epochs_of, set_training_length
 from tempplug_adapters.measurements import check_record, logged, numbers_of
+from tempplug_adapters.storage.files import explained, write_text
+from tempplug_adapters.storage.manifest import MANIFEST, seal
 
 Embeddings = Tensor | Sequence[Tensor]
 
 
-class TemperatureCallback(TrainerCallback):
+class LossProgress(TrainerCallback):
+    """Passes the length of a training and its progress (epochs done, fractional) to a loss; warns of schedules that are longer.
+
+    Args:
+        module: what contains the loss, or the loss.
+        loss: receives the progress, if it is not None.
+    """
+
+    def __init__(self, module: nn.Module, loss: Any) -> None:
+        self._module, self._loss = module, loss
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Sets the length of the training and its initial progress."""
+        epochs = epochs_of(args, kwargs.get("train_dataloader"))
+        set_training_length(self._module, epochs, steps=state.max_steps, log=state.is_world_process_zero)
+        self.on_step_begin(args, state, control)
+
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Updates the progress once per optimizer step, so that all its micro-batches share it."""
+        if self._loss is not None:
+            self._loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
+
+
+class TemperatureCallback(LossProgress):
     """Sets the length of the training and the progress in schedules, and keeps the last training batch for the log.
 
     `TemperatureTrainerMixin` installs one. Its numbers describe the last training batch of this process; they are not reduced
@@ -35,23 +68,17 @@ class TemperatureCallback(TrainerCallback):
     """
 
     def __init__(self, contrastive_loss: tempplug.ContrastiveLoss, name: str = "", log_record: str = "brief") -> None:
+        super().__init__(contrastive_loss, contrastive_loss)
         self.log_record = check_record(log_record)
-        self.contrastive_loss = contrastive_loss
-        self.name = name
+        self.contrastive_loss, self.name = contrastive_loss, name
         self._record: StepRecord | None = None
         self._record_is_stale = False
         self._views: list[tuple[Tensor, Tensor | None]] = []
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Sets the length of the training and its initial progress, and prints the configuration of the loss."""
-        epochs = epochs_of(args, kwargs.get("train_dataloader"))
-        set_training_length(self.contrastive_loss, epochs, steps=state.max_steps, log=state.is_world_process_zero)
+        super().on_train_begin(args, state, control, **kwargs)
         announce(self.contrastive_loss, self.name)
-        self._set_progress(state)
-
-    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Updates the progress once per optimizer step, so that all its micro-batches share it."""
-        self._set_progress(state)
 
     def on_log(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Passes the record of the last training batch to the ``tempplug_log`` plugins, on the main process."""
@@ -94,5 +121,119 @@ class TemperatureCallback(TrainerCallback):
                 measured[name] = float(torch.stack(values).mean())
         return measured
 
-    def _set_progress(self, state: TrainerState) -> None:
-        self.contrastive_loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
+
+logger = logging.getLogger(__name__)
+
+
+def epochs_of(args: TrainingArguments, batches: Any) -> float:
+    """Returns the number of epochs of a run, as a Trainer counts them.
+
+    Args:
+        args: arguments of the run.
+        batches: the batches of an epoch; a stream without a length is a single epoch.
+    """
+    if args.max_steps <= 0:
+        return float(args.num_train_epochs)
+    try:
+        steps = math.ceil(len(batches) / args.gradient_accumulation_steps)
+    except TypeError:
+        return 1.0
+    return args.max_steps / max(steps, 1)
+
+
+def set_training_length(module: nn.Module, epochs: float, *, steps: int = 0, log: bool) -> None:
+    """Sets the length of the training in every strategy and objective of a module.
+
+    Args:
+        module: a loss, or a module with losses.
+        epochs: number of epochs of the whole training, at least 0.
+        steps: its number of optimizer steps; 0 if unknown.
+        log: whether to log options that depend on the length, and schedules that need more steps.
+    """
+    for objective in (each for each in module.modules() if isinstance(each, Objective)):
+        objective.set_length(epochs)
+    for strategy in (each for each in module.modules() if isinstance(each, Strategy)):
+        before = strategy.spec()
+        strategy.set_length(epochs)
+        if log and strategy.spec() != before:
+            logger.warning(
+                "strategy '%s' goes by the %g epochs of this run: %s (a period that is given is kept).",
+                *(strategy.name, epochs, strategy.spec()),
+            )
+        if log and isinstance(strategy, Schedule) and (missed := strategy.missed(epochs, steps)):
+            logger.warning(missed)
+
+
+LOG_FILE = "log.jsonl"
+
+
+class LogFile(TrainerCallback):
+    """Writes the logs of a Trainer to its ``output_dir``, on the main process."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Starts the file with the logs from before an interruption."""
+        if state.is_world_process_zero:
+            lines = [{"max_steps": state.max_steps}, *state.log_history]
+            write_text(Path(args.output_dir, LOG_FILE), "".join(f"{json.dumps(each)}\n" for each in lines))
+
+    def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Appends the newest log."""
+        self._add(args, state, state.log_history[-1] if state.log_history else {})
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Appends the mark of the end."""
+        self._add(args, state, {"step": state.global_step, "ended": True})
+
+    @staticmethod
+    def _add(args: Any, state: Any, entry: dict[str, Any]) -> None:
+        file = Path(args.output_dir, LOG_FILE)
+        # logs outside of a training, such as those of a separate evaluation, do not start a file
+        if state.is_world_process_zero and file.is_file():
+            with explained(file), file.open("a", encoding="utf-8") as lines:
+                lines.write(f"{json.dumps(entry)}\n")
+
+
+class Sealing(TrainerCallback):
+    """Seals each checkpoint when all processes have written their files, before other callbacks or an upload read it.
+
+    It must be the first callback of a Trainer. ``Trainer.save_model``, which writes the first files of a checkpoint, must call
+    `begin`.
+    """
+
+    folder: Path | None = None
+    """The checkpoint that is being written."""
+
+    def begin(self, folder: str | Path, *, writes: bool) -> None:
+        """Begins a checkpoint, and removes an earlier manifest if this process ``writes`` files."""
+        self.folder = Path(folder)
+        if writes:
+            (self.folder / MANIFEST).unlink(missing_ok=True)
+
+    def on_push_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Seals the checkpoint before an upload; called only in the first process, while the others wait in `on_save`."""
+        self._seal(args.should_save)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Seals the checkpoint; all processes wait until it is sealed."""
+        self._seal(args.should_save)
+        PartialState().wait_for_everyone()
+
+    def _seal(self, writes: bool) -> None:
+        if self.folder is not None:
+            PartialState().wait_for_everyone()  # for the random states that other processes write
+            if writes:
+                seal(self.folder)
+            self.folder = None
+
+    @contextmanager
+    def cleaning(self, *, writes: bool) -> Iterator[None]:
+        """Removes a checkpoint that cannot be completed, and raises DataError with the reason."""
+        try:
+            yield
+        except Exception:
+            if self.folder is None:
+                raise
+            if writes:
+                shutil.rmtree(self.folder, ignore_errors=True)
+            with explained(self.folder):
+                raise

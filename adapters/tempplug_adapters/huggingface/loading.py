@@ -61,8 +61,8 @@ def own_model(model: Any, word: str | None) -> Any:
 
     Args:
         model: the pretrained model.
-        word: of ``model``, the pretrained one, and ``config``, its configuration, it gets those that it takes (see
-            `own_modules.find`); None: none.
+        word: name of the class or function, see `own_modules.find`; it is called with ``model``, the pretrained model, and
+            ``config``, its configuration, if it has these arguments. None returns ``model``.
 
     Raises:
         ConfigError: it makes no model of transformers, or one of another width.

@@ -15,13 +15,13 @@ from transformers.trainer_utils import get_last_checkpoint
 
 import tempplug
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
     add_parameter_groups,
     leave_out,
     sharded_by,
 )
-from tempplug_adapters.huggingface.sealing import Sealing
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 
@@ -80,11 +80,7 @@ def verify_checkpoint(checkpoint: str | Path) -> None:
 
 
 class LossFiles(Sealing):
-    """Seals checkpoints, and restores the state of a loss together with the best model.
-
-    Args:
-        loss: the loss.
-    """
+    """Seals checkpoints, and restores the state of a loss together with the best model."""
 
     def __init__(self, loss: nn.Module) -> None:
         self.loss = loss

@@ -91,14 +91,9 @@ class LossParametersCallback(TrainerCallback):
     Gradients of the loss are clipped to ``max_grad_norm`` separately: with a joint norm, a large gradient of a temperature
     would shrink the steps of the encoder.
 
-    FSDP and DeepSpeed shard the optimizer together with the model. There the loss, whose few parameters every process holds
-    whole, has an AdamW of its own, with the rates, betas and scheduler of the training arguments.
-
-    Args:
-        loss: the loss.
-
-    Attributes:
-        optimizer: of the loss under FSDP and DeepSpeed; otherwise None.
+    FSDP and DeepSpeed shard the optimizer together with the model. There, every process holds the few parameters of the loss
+    whole, and an AdamW of its own trains them, with the rates, betas and scheduler of the training arguments: ``optimizer``,
+    which is None otherwise.
     """
 
     def __init__(self, loss: nn.Module) -> None:

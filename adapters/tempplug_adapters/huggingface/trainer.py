@@ -20,8 +20,7 @@ from transformers.trainer_utils import EvalLoopOutput
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.data_parallel import use_accelerate
-from tempplug_adapters.huggingface.callback import Embeddings, TemperatureCallback
-from tempplug_adapters.huggingface.log_file import LogFile
+from tempplug_adapters.huggingface.callback import Embeddings, LogFile, TemperatureCallback
 from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients
 
@@ -273,7 +272,7 @@ def means(rows: Sequence[Tensor]) -> dict[str, float]:
 
 
 def joint_space(
-    space: tempplug.SearchSpace, hp_space: Callable[[Any], dict[str, Any]] | None = None
+    space: tempplug.SearchSpace, hp_space: Callable[[Any], dict[str, Any]] | None
 ) -> Callable[[Any], dict[str, Any]]:
     """Returns an ``hp_space`` of a Trainer that includes the options of a strategy.
 

@@ -20,10 +20,9 @@ from tempplug.negatives.base import joined_spec
 from tempplug.scores import refuse_cosines_only
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, ObjectiveName
-from tempplug_adapters.announcement import announce_once
+from tempplug_adapters.announcement import announce_once, bibtex
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
-from tempplug_adapters.huggingface.citation import bibtex
 from tempplug_adapters.huggingface.parameters import trainable
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 from tempplug_adapters.sentence_transformers.columns import (

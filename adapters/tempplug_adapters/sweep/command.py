@@ -1,4 +1,7 @@
-"""``tempplug sweep``: runs the user's training command over temperatures and strategies, and plots a metric."""
+"""``tempplug sweep``: runs the user's training command over temperatures and strategies, and plots a metric.
+
+The plot has the metric over fixed temperatures, and a horizontal band for each strategy.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ from tempplug.errors import ConfigError, DataError
 from tempplug.options import format_value
 from tempplug.parser import Parser
 from tempplug.plugins import StrategyInfo, registry
+from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_adapters.storage.files import Folder, make_folder, write_json, write_text
 from tempplug_adapters.storage.manifest import locked
 from tempplug_adapters.sweep.metric import OWN as RESULT, MissingMetricError, read_metric
-from tempplug_adapters.sweep.picture import draw
 
 TEMPERATURES = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 STRATEGIES = ("macl", "dystress", "temperature-free")
@@ -62,14 +65,8 @@ class Run:
     words: tuple[str, ...]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command.
-
-    Args:
-        arguments: command-line arguments after ``tempplug sweep``; None uses those of the process.
-
-    Returns:
-        0; 1 if a run failed.
+def main(arguments: list[str]) -> int:
+    """Runs ``tempplug sweep`` with the words after it and returns 0, or 1 if a run failed.
 
     Raises:
         TempplugError: the input is invalid, a finished run belongs to another command, or the first run lacks the metric.
@@ -189,13 +186,7 @@ def printed_by(run: Run) -> str:
 
 
 def report(values: Mapping[str, Sequence[float]], metric: str, output: Path) -> None:
-    """Writes the plot and the values, and prints them as a table.
-
-    Args:
-        values: values of the metric by strategy, one for each finished run.
-        metric: its name.
-        output: folder of results.
-    """
+    """Writes the plot and the values of the metric by strategy, one for each finished run, and prints them as a table."""
     if not values:
         return
     curve = {float(parse_spec(spec)[1]["temperature"]): each for spec, each in values.items() if _is_fixed(spec)}
@@ -213,3 +204,36 @@ def report(values: Mapping[str, Sequence[float]], metric: str, output: Path) -> 
 def _is_fixed(spec: str) -> bool:
     name, options = parse_spec(spec)
     return name == "fixed" and list(options) == ["temperature"]
+
+
+def draw(curve: Mapping[float, Sequence[float]], bands: Mapping[str, Sequence[float]], metric: str) -> str:
+    """Returns the plot as SVG: means with one standard deviation on either side.
+
+    Args:
+        curve: values of the metric by fixed temperature, one for each seed.
+        bands: values of the metric by strategy, one for each seed.
+        metric: its name.
+    """
+    figure, panel = new_figure(9, 4.8)
+    title = f"{metric} over the temperature"
+    panel.set_title(title, loc="left", fontsize=12, fontweight="bold")
+    panel.set_xscale("log")
+    panel.set(xlabel="fixed temperature", ylabel=metric)
+    panel.grid(axis="y", color="#dfe4ec")
+    panel.spines[["top", "right"]].set_visible(False)
+    temperatures = sorted(curve)
+    panel.set_xticks(temperatures, [f"{each:g}" for each in temperatures], minor=False)
+    panel.minorticks_off()
+    means, spreads = [mean(curve[each]) for each in temperatures], [_spread(curve[each]) for each in temperatures]
+    panel.errorbar(temperatures, means, spreads, color=COLOURS[0], marker="o", linewidth=2, gid="curve")
+    for number, (name, values) in enumerate(bands.items()):
+        colour, middle = COLOURS[1 + number % (len(COLOURS) - 1)], mean(values)
+        panel.axhspan(middle - _spread(values), middle + _spread(values), color=colour, alpha=0.15, linewidth=0)
+        panel.axhline(middle, color=colour, linestyle="dashed", label=f"{name[:28]} {middle:.4g}", gid=f"band-{number}")
+    if bands:
+        figure.legend(loc="outside right upper", frameon=False, fontsize=10)
+    return svg_text(figure, title)
+
+
+def _spread(values: Sequence[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0

@@ -18,7 +18,7 @@ _LISTED = 30
 
 
 class MissingMetricError(DataError):
-    """A finished training has no metric of that name."""
+    """A finished training has no metric with the given name."""
 
 
 def read_metric(folder: Path, printed: str, metric: str) -> float:

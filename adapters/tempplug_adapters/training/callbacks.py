@@ -1,17 +1,20 @@
-"""Callbacks of every training: schedule progress, temperature statistics, verified checkpoints, and termination."""
+"""Callbacks of every training: schedule progress, temperature statistics, verified checkpoints, termination, and the output."""
 
 from __future__ import annotations
 
+import errno
 import math
+from contextlib import AbstractContextManager
 from statistics import fmean
+from types import TracebackType
 from typing import Any
 
 import torch
 from torch import distributed, nn
+from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
-from tempplug_adapters.huggingface.length import epochs_of, set_training_length
-from tempplug_adapters.huggingface.sealing import Sealing
+from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.measurements import measure
 from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
 from tempplug_adapters.training.termination import Terminated
@@ -20,24 +23,6 @@ MEASUREMENTS = 100
 """Approximate number of measurements of the temperature in a training."""
 COURSE = ("temperature", "positive_similarity", "negative_similarity", "uniformity", "alignment")
 """Names of the measured numbers that are kept."""
-
-
-class ProgressOfLoss(TrainerCallback):
-    """Passes the training progress (epochs done, fractional) to the loss at every step; warns of schedules that are longer."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        self.loss: Any = getattr(module, "loss_fn", None)
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Passes the number of steps to the loss."""
-        epochs = epochs_of(args, kwargs["train_dataloader"])
-        set_training_length(self.module, epochs, steps=state.max_steps, log=state.is_world_process_zero)
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Updates the progress once per step, so that all micro-batches of a step share it."""
-        if self.loss is not None:
-            self.loss.set_progress(epoch=float(state.epoch or 0.0), step=state.global_step)
 
 
 class TemperatureStatistics(TrainerCallback):
@@ -147,3 +132,73 @@ class EpochFlow(TrainerCallback):
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Cancels actions that were already run."""
         control.should_log = control.should_evaluate = control.should_save = False
+
+
+_SHOWN = ("loss", "temperature")
+
+
+class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
+    """Progress bar and log lines of one training: a callback of its Trainer, and a context that closes the bar on exit.
+
+    Args:
+        quiet: show nothing, as in processes other than the first.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._bars: dict[str, Any] = {}
+        self._training = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for bar in reversed(self._bars.values()):
+            bar.close()
+
+    def say(self, text: str) -> None:
+        """Prints lines above the bar."""
+        if not self.quiet:
+            try:
+                tqdm.write(text)
+            except OSError as error:
+                if error.errno != errno.EIO:  # the terminal is closed, which SIGHUP reports
+                    raise
+
+    def evaluating(self, fraction: float) -> None:
+        """Shows the completed fraction of an evaluation below the training's bar; 1 removes it."""
+        if "evaluate" not in self._bars:
+            self._begin("evaluate", 1.0, leave=False, bar_format="{l_bar}{bar}| {elapsed}")
+        self._reach("evaluate", fraction)
+        if fraction >= 1:
+            self._bars.pop("evaluate").close()
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Starts the bar; its unit is a step."""
+        self._training = True
+        self._begin("train", state.max_steps, initial=state.global_step, unit="step")
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Advances the bar."""
+        self._reach("train", state.global_step)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Stops printing logs, because the command prints the final figures."""
+        self._training = False
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Prints the loss, the temperature and the metrics of an evaluation during the training."""
+        if not self._training:
+            return
+        shown = {
+            name.removeprefix("eval_"): value
+            for name, value in (logs or {}).items()
+            if name in _SHOWN or name.startswith("eval_")
+        }
+        if shown:
+            epochs = f"{state.num_train_epochs:g}"
+            epoch = f"epoch {float(state.epoch or 0):.4g}".ljust(len("epoch ") + len(epochs))
+            self.say("  ".join([f"{epoch} of {epochs}", *(f"{name} {value:.4g}" for name, value in shown.items())]))
+
+    def _begin(self, name: str, total: float, **more: Any) -> None:
+        self._bars[name] = tqdm(total=total, disable=True if self.quiet else None, desc=name, **more)
+
+    def _reach(self, name: str, done: float) -> None:
+        self._bars[name].update(done - self._bars[name].n)

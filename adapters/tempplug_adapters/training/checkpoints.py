@@ -21,7 +21,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name
 from tempplug_adapters.storage.manifest import MANIFEST, locked, verify
-from tempplug_adapters.training.launch import first_process
+from tempplug_adapters.training.termination import first_process
 
 STATE_FILE = "pytorch_model.bin"
 """In a checkpoint: the state of the module with its loss, under the name that the Trainer expects."""

@@ -9,24 +9,20 @@ import argparse
 import shlex
 import sys
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
 from tempplug.parser import Help
 from tempplug_adapters.ending import ending
 from tempplug_adapters.training.flags import build_parser, given_settings
-from tempplug_adapters.training.launch import first_process, let_threads_end
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
-from tempplug_adapters.training.termination import Terminated, on_termination
+from tempplug_adapters.training.termination import Terminated, first_process, let_threads_end, on_termination
 
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
-    """Runs the command and returns its exit status: 0, 143 after SIGTERM, or 129 after SIGHUP.
-
-    Args:
-        info: of the method.
-        arguments: the words after ``tempplug train METHOD``.
+    """Runs ``tempplug train`` of a method with the words after it; returns 0, 143 after SIGTERM, or 129 after SIGHUP.
 
     Raises:
         TempplugError: the input is wrong.
@@ -50,12 +46,10 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
                 print(ended, file=sys.stderr)
         return ended.status
     if first_process():
-        said = []
-        if seen := results["temperature"]:
-            moved = "(first {first:.4g}, from {min:.4g} to {max:.4g})".format(**seen)
-            said.append(f"temperature at the end {seen['last']:.4g} {moved}")
-        said.append(f"wrote {parsed.output_dir}; its README.md says how to use it")
-        print(ending(said, results["evaluation"], then))
+        seen = results["temperature"]
+        moved = "temperature at the end {last:.4g} (first {first:.4g}, from {min:.4g} to {max:.4g})"
+        wrote = f"wrote {parsed.output_dir}; its README.md says how to use it"
+        print(ending([*([moved.format(**seen)] if seen else []), wrote], results["evaluation"], then))
     return 0
 
 
@@ -66,20 +60,13 @@ def _end(number: int) -> None:
 def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], str]:
     """Returns the results, and the next command to type."""
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
+    from tempplug_adapters.training.callbacks import ProgressLine
     from tempplug_adapters.training.checkpoints import check_start, output_folder
     from tempplug_adapters.training.command_line import data_folder
     from tempplug_adapters.training.method import Source
-    from tempplug_adapters.training.progress import ProgressLine
     from tempplug_adapters.training.train import train
 
-    temperature = TemperatureArguments(
-        parsed.temperature_strategy,
-        parsed.temperature_args,
-        parsed.contrastive_objective,
-        parsed.temperature_learning_rate,
-        parsed.contrastive_negatives,
-        parsed.log_record,
-    )
+    temperature = TemperatureArguments(**{each.name: getattr(parsed, each.name) for each in fields(TemperatureArguments)})
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)
@@ -134,7 +121,7 @@ def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, A
 def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
     from transformers import HfArgumentParser
 
-    from tempplug_adapters.training.arguments import MethodArguments
+    from tempplug_adapters.training.train import MethodArguments
 
     parser = HfArgumentParser(
         MethodArguments,  # type: ignore[arg-type]

@@ -25,11 +25,7 @@ TRAINING_NOTE = (
 
 
 def build_parser(info: MethodInfo) -> Parser:
-    """Returns the parser of a method's flags; a setting that is not given is None and takes the recipe's value.
-
-    Args:
-        info: declaration of the method.
-    """
+    """Returns the parser of a method's flags; a setting that is not given is None and takes the recipe's value."""
     required = info.default_dataset is None
     parser = Parser(
         prog=f"tempplug train {info.name}",

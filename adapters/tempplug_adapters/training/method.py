@@ -57,10 +57,10 @@ every encoder, so that two trainings can be compared sample by sample."""
 
 @dataclass(frozen=True)
 class Inputs:
-    """What `Method.read` found for `Method.embed`.
+    """Result of `Method.read`, for `Method.embed`.
 
     Attributes:
-        given: of the kind that `Method.embed` takes.
+        given: inputs of `Method.embed`.
         names: name of each row, such as a text, a file or a user; None without names.
     """
 
@@ -70,15 +70,15 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Card:
-    """What is particular to a method in the README.md of an output folder.
+    """The parts of an output folder's README.md that differ by method.
 
     Attributes:
-        about: what was trained and what its vectors are, in a sentence or two.
+        about: description of the encoder and its vectors, one or two sentences.
         example: argument of ``embed``, as Python.
-        use: further ways to open it, in Markdown; FOLDER stands for the name of the folder.
+        use: further ways to load the encoder, in Markdown; FOLDER is replaced by the name of the folder.
         base: pretrained model that the training began with, a folder or a name on the hub; None for random weights.
         metadata: of the hub, see `huggingface_hub.ModelCardData`.
-        scores: tables of scores, by the head of their column; None: all figures as they are.
+        scores: tables of scores by the title of their column; None: one table of all metrics.
         citation: BibTeX of the method's paper.
     """
 
@@ -138,9 +138,6 @@ class Method(ABC, Generic[R, D]):
     """A way to train an encoder. Subclasses define how to load data, build the module, collate batches and evaluate.
 
     The methods receive the ``recipe`` of the training, the ``data`` as loaded, the ``module`` as built, and the ``run``.
-
-    Args:
-        info: declaration of the method.
 
     Attributes:
         reshuffled: whether each epoch has a new order; otherwise the order of the first epoch is reused.
@@ -252,29 +249,24 @@ class Method(ABC, Generic[R, D]):
         return recipe
 
     def restore(self, recipe: R, kept: Mapping[str, Any], folder: Path) -> nn.Module:
-        """Returns the trained module for `embed` and `evaluate`, from an output folder alone.
-
-        Args:
-            recipe: that of `reopened`.
-            kept: result of `kept`.
-            folder: the output folder.
+        """Returns the trained module for `embed` and `evaluate` from an output folder; ``recipe`` is that of `reopened`.
 
         Raises:
             TempplugError: the folder is incomplete or damaged.
         """
-        raise ConfigError(f"method '{self.info.name}' has no way to open what it trained: it must define restore and embed.")
+        raise ConfigError(f"method '{self.info.name}' cannot open an output folder: it must define restore and embed.")
 
     def evaluation_data(self, recipe: R, module: nn.Module, source: Source) -> D:
         """Returns the data with which `evaluate` measures a restored module; by default those of `load`."""
         return self.load(recipe, source)
 
     def read(self, recipe: R, source: Source, split: str) -> Inputs:
-        """Returns what a data set, a file or a folder named by the user holds for `embed`; ``split`` is train or test."""
+        """Returns the inputs of `embed` from a data set, a file or a folder that the user names; ``split`` is train or test."""
         raise ConfigError(f"method '{self.info.name}' reads no data for vectors: call embed(...) from Python.")
 
     def embed(self, recipe: R, module: nn.Module, given: Any) -> Tensor:
-        """Returns the vectors [n, D] of what is given; the module is in evaluation mode, and no gradient is needed."""
-        raise ConfigError(f"method '{self.info.name}' has no vectors to give: it must define embed.")
+        """Returns the vectors [n, D] of the inputs; called in evaluation mode and without gradients."""
+        raise ConfigError(f"method '{self.info.name}' cannot compute vectors: it must define embed.")
 
     def card(self, recipe: R, module: nn.Module, data: D, results: Mapping[str, Any]) -> Card:
         """Returns what the README.md of the output folder says about the encoder."""
@@ -282,7 +274,7 @@ class Method(ABC, Generic[R, D]):
 
     @property
     def opens(self) -> bool:
-        """Whether the method can open what it trained: whether it defines `restore`."""
+        """Whether the method can open an output folder, which requires `restore`."""
         return type(self).restore is not Method.restore
 
     def next_command(self, recipe: R, data: D, folder: str, dataset: str) -> str:

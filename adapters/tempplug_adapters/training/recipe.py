@@ -43,7 +43,7 @@ TRAINING = (
     "bf16",
     "seed",
 )
-"""Settings that `transformers.TrainingArguments` has under the same name."""
+"""Settings that exist in `transformers.TrainingArguments` under the same name."""
 
 
 def integer(help: str = "", at_least: int = 1) -> Number:

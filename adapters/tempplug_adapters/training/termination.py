@@ -1,12 +1,15 @@
 """Handles SIGTERM, which schedulers send before they kill a process, and SIGHUP, sent when a terminal is closed.
 
-A training saves a checkpoint at its next step and ends; other commands end at once. The message says how to resume.
+A training saves a checkpoint at its next step and ends; other commands end at once. The message says how to resume. Also: the
+environment that torchrun and accelerate set, read before torch.distributed is initialised, and the end of launched processes.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -57,3 +60,16 @@ def on_termination(act: Callable[[int], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+
+def first_process() -> bool:
+    """Returns whether this process writes files and messages."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def let_threads_end() -> None:
+    """Waits for half a second if several processes were launched."""
+    # PyTorch 2.13 aborts a process whose interpreter ends while a thread of gloo still holds Python objects of the last
+    # collective. The thread needs a millisecond to release them, and longer on a busy machine.
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        time.sleep(0.5)

@@ -1,27 +1,31 @@
-"""What a training leaves and how it is opened again: ``tempplug.json``, the README.md, and `load`.
+"""Describes the output folder of a training in ``tempplug.json`` and README.md, and loads it again.
 
 An output folder describes itself: with it and the data alone, another process computes the same vectors and the same figures.
+The text of the README.md, a model card for the Hugging Face hub, is in `card.md`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from huggingface_hub import ModelCardData
 from torch import Tensor, nn
 from transformers import set_seed
 
 from tempplug import __version__
-from tempplug.errors import DataError, UnknownNameError
-from tempplug.plugins import CommandInfo, registry
+from tempplug.errors import DataError, TempplugError, UnknownNameError
+from tempplug.plugins import AdapterInfo, CommandInfo, registry
+from tempplug_adapters.announcement import bibtex
+from tempplug_adapters.ending import number
 from tempplug_adapters.modes import Progress, evaluating, silent
 from tempplug_adapters.storage.files import one_line, write_json, write_text
 from tempplug_adapters.training.batches import seed_of
-from tempplug_adapters.training.card import model_card
 from tempplug_adapters.training.method import Method, Run, Source
 
 FOLDER_FILE = "tempplug.json"
@@ -84,7 +88,7 @@ class Trained(nn.Module):
         return found
 
     def run(self, name: str, *given: Any) -> Any:
-        """Returns what the method has under a name (``embed``; ``score`` of msc; ``recommend`` of recommenders) for an input.
+        """Calls a function of the method by name (``embed``; ``score`` of msc; ``recommend`` of recommenders) with an input.
 
         The module is in evaluation mode, nothing has a gradient, and tensors are on the CPU in float32 or more.
         """
@@ -117,7 +121,7 @@ class Trained(nn.Module):
 
 
 def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: bool = False) -> Trained:
-    """Returns what a training command left in a folder, on the CPU and in evaluation mode.
+    """Returns the trained encoder of an output folder, on the CPU and in evaluation mode.
 
     Args:
         folder: output folder of ``tempplug train``, or of `tempplug_adapters.training.train.train`.
@@ -164,3 +168,62 @@ def read_folder_file(folder: Path, name: str) -> dict[str, Any]:
         raise DataError(f"{folder / name} is damaged: {one_line(error)}.") from error
     found: dict[str, Any] = content
     return found
+
+
+def model_card(
+    method: Method[Any, Any], recipe: Any, module: Any, data: Any, results: Mapping[str, Any], output_name: str = "out"
+) -> str:
+    """Returns the card of an output folder with a name: metadata in YAML, usage, training details, scores and citations."""
+    card = method.card(recipe, module, data, results)
+    base: str | None = card.base
+    strategy: Any = getattr(getattr(module, "loss_fn", None), "strategy", None)
+    on_the_hub = base and not Path(base).exists() and re.fullmatch(r"([\w.-]+/)?[\w.-]+", base)
+    own = {"tags": [], "base_model": base if on_the_hub else None, "model_name": output_name, **card.metadata}
+    own["tags"] = [*own["tags"], method.info.name, "tempplug"]
+    used = f"the temperature strategy\n`{strategy.name}`" if strategy is not None else "no temperature strategy"
+    training = {
+        **{name: results[name] for name in ("strategy", "objective", "negatives") if results.get(name)},
+        "samples": f"{results['items']} of {Path(results['dataset']).name or 'data'}",
+        "steps": f"{results['steps']} ({results['epochs']:.3g} epochs)",
+        **{name.replace("_", " "): _word(value) for name, value in recipe.values().items() if value not in (None, [], "")},
+    }
+    scores = card.scores if card.scores is not None else {"value": results["evaluation"]}
+    tables = [_table(head, {name: number(value) for name, value in rows.items()}) for head, rows in scores.items() if rows]
+    citation = [f"```bibtex\n{each}\n```" for each in (card.citation, "" if _plain(strategy) else bibtex(strategy)) if each]
+    template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+    return template.format(
+        metadata=ModelCardData(**own).to_yaml(),
+        name=output_name,
+        about=card.about,
+        base=f"from `{Path(base).name if Path(base).exists() else base}` " if base else "",
+        method=f"`{method.info.name}`" + _reference(method.info.name),
+        strategy=used,
+        example=card.example,
+        use=f"\n{card.use.strip()}\n".replace("FOLDER", output_name) if card.use else "",
+        training=_table("value", {name: f"`{value}`" for name, value in training.items()}, "setting"),
+        scores="\n\n".join(tables) or "None were measured.",
+        citation="\n\n".join(citation) or "See the paper of the method.",
+    )
+
+
+def _plain(strategy: Any) -> bool:
+    return strategy is None or strategy.name == "fixed"
+
+
+def _reference(name: str) -> str:
+    try:
+        return f", {registry().get(AdapterInfo, name).reference},"
+    except TempplugError:
+        return ""
+
+
+def _word(value: Any) -> Any:
+    """Returns a setting for display; of a path only its last part, because the rest exists on one machine only."""
+    if isinstance(value, list):
+        return " ".join(str(_word(each)) for each in value)
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
+
+
+def _table(head: str, rows: Mapping[str, Any], first: str = "figure") -> str:
+    lines = [f"| {first} | {head} |", "| :-- | :-- |", *(f"| {name} | {value} |" for name, value in rows.items())]
+    return "\n".join(lines)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -29,19 +29,21 @@ from transformers import (
 )
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
-from tempplug_adapters.huggingface.log_file import LogFile
+from tempplug_adapters.huggingface.callback import LogFile, LossProgress
 from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.tensors import read_tensors
-from tempplug_adapters.training.arguments import MethodArguments
 from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
-from tempplug_adapters.training.callbacks import Ending, EpochFlow, ProgressOfLoss, SealedCheckpoints, TemperatureStatistics
+from tempplug_adapters.training.callbacks import Ending, EpochFlow, SealedCheckpoints, TemperatureStatistics
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import Terminated, on_termination
+
+if TYPE_CHECKING:
+    from tempplug_adapters.training.train import MethodArguments
 
 _OURS = "MethodTrainer"
 """Key in the state of a checkpoint: sums of the losses since the last log, and measurements of the temperatures."""
@@ -74,7 +76,7 @@ class MethodTrainer(Trainer):
         settings: settings of the run, stored in every checkpoint.
         callbacks: further callbacks.
         evaluation: inputs of evaluations.
-        log_record: what a training log has of the last batch, see `tempplug_adapters.measurements.logged`.
+        log_record: numbers of the last batch in a training log, see `tempplug_adapters.measurements.logged`.
 
     Raises:
         ConfigError: the batches do not fit the data or the number of processes.
@@ -104,7 +106,7 @@ class MethodTrainer(Trainer):
         args.save_total_limit = None
         # these two must be last, because other callbacks may request actions at the last step of an epoch
         self.ending = Ending()
-        ours = [LogFile(), ProgressOfLoss(module), self.temperatures, EpochFlow(), self.ending]
+        ours = [LogFile(), LossProgress(module, getattr(module, "loss_fn", None)), self.temperatures, EpochFlow(), self.ending]
         super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
@@ -234,13 +236,7 @@ class MethodTrainer(Trainer):
         )
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
-        """Logs and returns the method's metrics as ``eval_NAME``; those of the first process are used.
-
-        Args:
-            *args: not used.
-            metric_key_prefix: prefix of the names.
-            final: whether the training has ended.
-            **kwargs: not used.
+        """Logs and returns the method's metrics of the first process as ``eval_NAME``; ``final`` is true after the training.
 
         Raises:
             ConfigError: ``metric_for_best_model`` is not among the metrics.

@@ -1,4 +1,4 @@
-"""``tempplug embed``, and what all commands on an output folder share: flags, opening it, and reading data for it.
+"""``tempplug embed``, and functions for all commands on an output folder: parse flags, open it, read data.
 
 Frameworks are imported only after the flags are parsed.
 """
@@ -50,7 +50,7 @@ def trained_parser(command: str, description: str, *words: tuple[str, dict[str, 
 
 
 def open_folder(options: argparse.Namespace, kind: str = "") -> Trained:
-    """Returns what a command works on, on its device; ``kind`` is a method of `Method` that it needs."""
+    """Returns the trained encoder of a command, on its device; ``kind`` is a method of `Method` that the command calls."""
     from tempplug_adapters.training.command_line import choose_device
     from tempplug_adapters.training.trained import load
 

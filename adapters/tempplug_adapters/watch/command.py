@@ -1,19 +1,27 @@
-"""``tempplug watch OUTPUT_DIR``: shows the progress of a training on a terminal and warns of known problems."""
+"""``tempplug watch OUTPUT_DIR``: shows the progress of a training on a terminal and warns of known problems.
+
+The logs are those written during the training, or those of the newest checkpoint. It imports no framework to read them.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
+import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug.parser import Parser
-from tempplug_adapters.watch.logs import Logs, read_logs
 from tempplug_adapters.watch.problems import problems
 
+LOG_FILE, STATE_FILE, SETTINGS_FILE = "log.jsonl", "trainer_state.json", "settings.json"
 SHOWN = ("loss", "temperature", "positive_similarity", "negative_similarity", "gradient_scale")
 FULL = ("alignment", "uniformity", "effective_negatives")
 """Only in logs of trainings with ``--log-record full``."""
@@ -40,15 +48,8 @@ Lines that begin with ! report a known problem that appears in the last three lo
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns 0.
-
-    Args:
-        arguments: command-line arguments after ``tempplug watch``; None uses those of the process.
-
-    Raises:
-        TempplugError: the folder contains no log.
-    """
+def main(arguments: list[str]) -> int:
+    """Runs ``tempplug watch`` with the words after it and returns 0; raises TempplugError for invalid input."""
     parser = Parser(
         prog="tempplug watch",
         description="Show temperature, similarities and gradient of a training over its steps, and report problems.",
@@ -75,12 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def view(folder: Path, logs: Logs) -> list[str]:
-    """Returns the output lines.
-
-    Args:
-        folder: folder of the training.
-        logs: its logs.
-    """
+    """Returns the output lines for the logs of a training folder."""
     if not logs.entries:
         return [f"{folder}: no log of a training step yet"]
     last = logs.entries[-1]
@@ -117,15 +113,83 @@ def curve(values: Sequence[float], columns: int = _COLUMNS) -> str:
 
 def _of_strategy(spec: str | None) -> tuple[Mapping[str, float], str]:
     """Returns the bounds of a strategy, and its advice for temperatures at a bound."""
-    if spec is None:
-        return {}, "choose other bounds"
-    import warnings
+    if spec is not None:
+        from tempplug import create_strategy  # imports torch
 
-    from tempplug import create_strategy  # imports torch
-
-    try:
-        with warnings.catch_warnings(action="ignore"):
+        # a plugin's strategy may not be installed here
+        with suppress(TempplugError), warnings.catch_warnings(action="ignore"):
             strategy = create_strategy(spec)
-    except TempplugError:  # a plugin's strategy, which may not be installed here
-        return {}, "choose other bounds"
-    return strategy.bounds(), strategy.remedy
+            return strategy.bounds(), strategy.remedy
+    return {}, "choose other bounds"
+
+
+@dataclass(frozen=True)
+class Logs:
+    """The logs of a training so far.
+
+    Attributes:
+        entries: logs of steps with a loss, in order.
+        evaluation: the newest value of each metric.
+        strategy: resolved spec string, if the folder contains it.
+        max_steps: number of steps of the whole training, 0 if unknown.
+        ended: whether the training has ended.
+    """
+
+    entries: Sequence[Mapping[str, Any]] = ()
+    evaluation: dict[str, float] = field(default_factory=dict)
+    strategy: str | None = None
+    max_steps: int = 0
+    ended: bool = False
+
+
+def read_logs(folder: Path) -> Logs:
+    """Returns the logs of a training; empty if it has not begun.
+
+    Args:
+        folder: the ``output_dir`` of a tempplug command or of a Trainer with the mixin (``log.jsonl``); for any other Trainer,
+            the newest checkpoint is read.
+
+    Raises:
+        DataError: the folder does not exist, or a file in it is not a valid log.
+    """
+    if not folder.is_dir():
+        raise DataError(f"output_dir={folder} does not exist or is no folder.")
+    if (folder / LOG_FILE).is_file():
+        lines = _lines(folder / LOG_FILE)
+        ended = any(each.get("ended") for each in lines)
+        max_steps = max((int(each.get("max_steps", 0)) for each in lines), default=0)
+    else:
+        states = [file for file in (*folder.glob(f"checkpoint-*/{STATE_FILE}"), folder / STATE_FILE) if file.is_file()]
+        state = _json(max(states, key=lambda file: file.stat().st_mtime)) if states else {}
+        lines, max_steps = list(state.get("log_history", [])), int(state.get("max_steps", 0))
+        ended = bool(lines) and int(state.get("global_step", 0)) >= max_steps
+    settings = _json(folder / SETTINGS_FILE) if (folder / SETTINGS_FILE).is_file() else {}
+    evaluation = {
+        name: value
+        for each in lines
+        for name, value in each.items()
+        if name.startswith("eval_") and isinstance(value, int | float) and "runtime" not in name and "per_second" not in name
+    }
+    entries = [each for each in lines if "loss" in each]
+    return Logs(entries, evaluation, settings.get("strategy"), max_steps, ended)
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    if lines and not lines[-1].endswith("\n"):
+        lines.pop()  # it is being written
+    return [_object(line, f"{file}, line {number} is not a valid log entry") for number, line in enumerate(lines, 1)]
+
+
+def _json(file: Path) -> dict[str, Any]:
+    return _object(file.read_text(encoding="utf-8"), f"{file} cannot be read")
+
+
+def _object(text: str, fault: str) -> dict[str, Any]:
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as error:  # the second is raised for deeply nested lists
+        raise DataError(f"{fault}: {error}.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{fault}: it must be a JSON object.")
+    return content

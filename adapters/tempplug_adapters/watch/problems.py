@@ -49,32 +49,30 @@ def problems(entries: Entries, bounds: Mapping[str, float] | None = None, remedy
     figure = "uniformity" if any("uniformity" in each for each in entries) else "negative_similarity"
     best = min((_uniformity(figure, float(each[figure])) for each in entries if figure in each), default=0.0)
     # Collapsed embeddings also have similar positives, so only the first of these three problems is reported.
-    close = (
-        _found(
-            entries,
+    alike: list[tuple[str, Callable[[float], bool], str, str, str]] = [
+        (
             figure,
             lambda value: _uniformity(figure, value) > -0.2,  # spread embeddings have -2 to -4
             "uniformity has collapsed",
             f"{figure} is {{value:.2g}} {{since}}: all embeddings lie on nearly one point",
             _CLOSE,
-        )
-        or _found(
-            entries,
+        ),
+        (
             figure,
             lambda value: best < SPREAD and _uniformity(figure, value) > LOST * best,
             "uniformity is collapsing",
             f"{figure} was {_value(figure, best):.3g} and is above {_value(figure, LOST * best):.3g} {{since}}: {{value:.3g}}",
             _CLOSE,
-        )
-        or _found(
-            entries,
+        ),
+        (
             "positive_similarity",
             lambda value: value > 0.999,
             "positives are alike",
             "their mean similarity is {value:.5g} {since}: both views of an item are one, and nothing is left to align",
             "augment more strongly (dropout, crops, dropped edges or words), and make sure that the two views do not share it",
-        )
-    )
+        ),
+    ]
+    close = next(filter(None, (_found(entries, *each) for each in alike)), None)
     gradient = _found(
         entries,
         "gradient_scale",

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import clip_toys
 import msc_toys
@@ -21,6 +22,7 @@ import torch
 import torch.distributed as dist
 from graphcl_toys import toy_set
 from launched.pairs import save
+from launched.train_huggingface import of_process
 from method_toys import METHOD as TOY, Kill, Killed, Points, run, without_seconds
 from molecule_toys import labelled, unlabelled
 
@@ -28,53 +30,65 @@ from tempplug_adapters.clip.recipe import METHOD as CLIP
 from tempplug_adapters.graph.graph_data import Graphs
 from tempplug_adapters.graph.molecule_method import Molecules
 from tempplug_adapters.graph.nodes import Nodes
-from tempplug_adapters.graph.recipes import GRACE, GRAPHCL, MOLECULE
+from tempplug_adapters.graph.recipes import FINE_TUNING, GRACE, GRAPHCL, MOLECULE
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.msc.method import Anomalies
 from tempplug_adapters.msc.recipe import METHOD as MSC
-from tempplug_adapters.recommendation.recipes import DCREC
+from tempplug_adapters.recommendation.recipes import DCREC, SASREC
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
-from tempplug_adapters.training import trainer
 from tempplug_adapters.training.method import Source
+from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.train import train
 from tempplug_benchmarks.tasks.node import citation_graph
 
 WRITTEN = TemporaryDirectory()
 
 
-def exact(world: int) -> tuple[Any, Any, Any]:
-    """Nothing random in it: several processes compute what one does."""
-    return TOY, TOY.recipe(noise=0.0, dropout=0.0, optimizer="sgd", per_device_train_batch_size=8 // world), Points(24)
+class Toy(NamedTuple):
+    """A training of seconds."""
+
+    info: MethodInfo
+    recipe: Any
+    data: Callable[[], Any]
+
+    def run(self, folder: Path, strategy: str | None, **more: Any) -> dict[str, Any]:
+        recipe = self.recipe.changed(**{name: more.pop(name) for name in list(more) if name == "bf16"})
+        return train(self.info.load(), recipe, self.data(), TemperatureArguments(strategy, [], None), folder, **more)
 
 
-def toy(world: int) -> tuple[Any, Any, Any]:
-    return TOY, TOY.recipe(per_device_train_batch_size=4), Points()
+MOLECULES = MOLECULE.recipe(layers=2, width=16, per_device_train_batch_size=50, num_train_epochs=2, finetune_epochs=3)
+POOL = ("drop-nodes", "subgraph", "drop-edges")
+GRAPHS = GRAPHCL.recipe(num_train_epochs=4, per_device_train_batch_size=16, hidden=8, layers=2, folds=2, augmentations=POOL)
+SAMPLED = GRACE.recipe(num_train_epochs=4, per_device_train_batch_size=250, neighbours=2, activation="prelu")
+SMALL = DCREC.recipe(**recommendation_toys.SMALL)
 
 
-def grace(world: int) -> tuple[Any, Any, Any]:
-    recipe = GRACE.recipe(num_train_epochs=2, per_device_train_batch_size=100, hidden=8)
-    return GRACE, recipe, Nodes(citation_graph(0))
+def with_terms(recipe: Any, negatives: str) -> Any:
+    return replace(recipe, loss=replace(recipe.loss, negatives=negatives))
 
 
-def graphcl(world: int) -> tuple[Any, Any, Any]:
-    recipe = GRAPHCL.recipe(num_train_epochs=3, per_device_train_batch_size=8, hidden=8, layers=2)
-    return GRAPHCL, recipe, Graphs(toy_set(40))
+def nodes() -> Nodes:
+    return Nodes(citation_graph(0))
 
 
-def molecule(world: int) -> tuple[Any, Any, Any]:
-    recipe = MOLECULE.recipe(
-        num_train_epochs=1, per_device_train_batch_size=16, finetune_epochs=2, finetune_batch_size=16, layers=2, width=8
-    )
-    return MOLECULE, recipe, Molecules(unlabelled(100), {"one": labelled(200, 1)})
+TOYS = {
+    "grace": Toy(GRACE, GRACE.recipe(num_train_epochs=4), nodes),
+    "grace, batches": Toy(GRACE, SAMPLED, nodes),
+    "graphcl": Toy(GRAPHCL, GRAPHS, lambda: Graphs(toy_set(33))),
+    "molecule": Toy(MOLECULE, MOLECULES, lambda: Molecules(unlabelled(), {"one": labelled(200, 1)})),
+    "fine-tuning": Toy(FINE_TUNING, FINE_TUNING.recipe(num_train_epochs=2), lambda: labelled(120, 3)),
+    "sasrec": Toy(SASREC, SASREC.recipe(**recommendation_toys.SMALL), recommendation_toys.toy_log),
+    "dcrec": Toy(DCREC, SMALL, recommendation_toys.toy_log),
+    "grace, terms": Toy(GRACE, with_terms(SAMPLED, "log-q+false-negatives:margin=0.1"), nodes),
+    "dcrec, terms": Toy(DCREC, with_terms(SMALL, "same-key+hardness:strength=2"), recommendation_toys.toy_log),
+    "msc": Toy(MSC, msc_toys.recipe(), lambda: Anomalies(msc_toys.toy_data(), msc_toys.toy_backbone())),
+}
 
 
-def msc(world: int) -> tuple[Any, Any, Any]:
-    return MSC, msc_toys.recipe(), Anomalies(msc_toys.toy_data(), msc_toys.toy_backbone())
-
-
-def dcrec(world: int) -> tuple[Any, Any, Any]:
-    return DCREC, DCREC.recipe(**{**recommendation_toys.SMALL, "num_train_epochs": 2}), recommendation_toys.toy_log()
+def of_toys(name: str) -> Callable[[int], tuple[Any, Any, Any]]:
+    toy = TOYS[name]
+    return lambda world: (toy.info, toy.recipe, toy.data())
 
 
 @cache
@@ -105,14 +119,14 @@ def clip(world: int) -> tuple[Any, Any, Any]:
 
 
 JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
-    "exact": exact,
-    "toy": toy,
-    "grace": grace,
-    "graphcl": graphcl,
-    "molecule": molecule,
-    "msc": msc,
+    # nothing random in it: several processes compute what one does
+    "exact": lambda world: (
+        *(TOY, TOY.recipe(noise=0.0, dropout=0.0, optimizer="sgd", per_device_train_batch_size=8 // world)),
+        Points(24),
+    ),
+    "toy": lambda world: (TOY, TOY.recipe(per_device_train_batch_size=4), Points()),
+    **{name: of_toys(name) for name in ("grace, batches", "graphcl", "molecule", "msc", "dcrec")},
     "simcse": simcse,
-    "dcrec": dcrec,
     "clip": clip,
 }
 MEASURED = ("toy", "molecule", "simcse")
@@ -163,9 +177,10 @@ def main(folder: str) -> None:
     pictures()
     dist.init_process_group("gloo")
     if dist.get_rank():
-        trainer.write_file = refuse
+        sys.modules[train.__module__].write_json = refuse  # type: ignore[attr-defined]
     found = train_all(Path(folder), dist.get_world_size())
     found["resumed"] = resumed(Path(folder))
+    found["mixin"] = of_process(Path(folder, "mixin"), dist.get_rank(), dist.get_world_size())
     save(folder, dist.get_rank(), found)
     dist.destroy_process_group()
 
