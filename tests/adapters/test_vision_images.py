@@ -136,16 +136,16 @@ def test_supervision_needs_labels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_figures_are_those_of_the_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifiers, "LABELS", (10, 20))
+    monkeypatch.setattr(classifiers, "LABELS", (5,))
     monkeypatch.setitem(evaluations.PROBES, "macl-cifar10", replace(MACL_CIFAR10, epochs=4))
-    train, test = (load_images("digits", split, None, count=300) for split in ("train", "test"))  # type: ignore[arg-type]
-    recipe = small("simclr", width=8, image_size=10, augmentation="simclr-cifar", neighbours=7, channels_last=False).changed(
-        num_train_epochs=1, seed=3, evaluations=EVALUATIONS, probe="macl-cifar10", head_above=33, tail_below=27
+    train, test = (load_images("digits", split, None, count=120) for split in ("train", "test"))  # type: ignore[arg-type]
+    recipe = small("simclr", width=4, image_size=10, augmentation="simclr-cifar", neighbours=7, channels_last=False).changed(
+        num_train_epochs=1, seed=3, evaluations=EVALUATIONS, probe="macl-cifar10", head_above=13, tail_below=11
     )
     told: list[float] = []
     found = run(tmp_path, data=VisionImages(train, train, test), recipe=recipe, evaluation_progress=told.append)["evaluation"]
     settings = EvaluationSettings(
-        7, probe="macl-cifar10", imbalance_ratio=None, head_above=33, tail_below=27, image_size=10, seed=3
+        7, probe="macl-cifar10", imbalance_ratio=None, head_above=13, tail_below=11, image_size=10, seed=3
     )
     evaluation = Evaluation(load_backbone(tmp_path), train, test, settings, torch.device("cpu"))
     expected = {name: evaluation.measure(name) for name in EVALUATIONS}
