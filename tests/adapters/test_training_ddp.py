@@ -14,12 +14,13 @@ import pytest
 import torch
 from huggingface_toys import Encoder
 from launched.train_huggingface import STEPS, noisy, runs
-from launched.train_methods import JOBS, train_all
+from launched.train_methods import EXACT, JOBS, RESIZED, resized, train_all
 from launcher import launched, torchrun
-from method_toys import run
+from method_toys import Points, run
 from torch import nn
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.checkpoints import batch_of_process
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def ranks(folder: Path) -> list[dict[str, Any]]:
+    run(folder / "alone", "learnable", data=Points(24), **EXACT)
     return launched(torchrun(2), "train_methods.py", folder)
 
 
@@ -70,10 +72,25 @@ def test_a_killed_run_goes_on_to_the_same_results_with_as_many_processes(ranks: 
     assert second_again["loss"] == second["loss"]
     assert (whole["steps"], whole["processes"], whole["effective_batch_size"]) == (9, 2, 8)
     assert json.loads((folder / "whole" / "settings.json").read_text())["processes"] == 2
-    with pytest.raises(
-        ConfigError, match=r"^processes=1 differs from the checkpoint's 2: start as many processes as it was tr"
+
+
+def test_a_training_goes_on_with_another_number_of_processes(ranks: list[dict[str, Any]], folder: Path, tmp_path: Path) -> None:
+    """From one to two, and from two to one, with the batches of an undisturbed one."""
+    alone = json.loads((folder / "alone" / "metrics.json").read_text())
+    with pytest.warns(
+        UserWarning, match=r"written by 2 processes with 4 items each.*goes on with 1 and 8 items each: the same"
     ):
-        run(folder / "killed", "learnable", per_device_train_batch_size=4, resume_from_checkpoint="auto")
+        shrunk = resized(tmp_path, folder / "exact" / f"checkpoint-{RESIZED}")
+    for found, processes in ((ranks[0]["grown"], 2), (shrunk, 1)):
+        results = found["results"]
+        assert (results["processes"], results["effective_batch_size"], results["steps"]) == (processes, 8, 9)
+        assert results["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+        for name, value in ranks[0]["exact"]["weights"].items():
+            torch.testing.assert_close(found["weights"][name], value, rtol=1e-4, atol=1e-5)
+    recipe = {"recipe": {"per_device_train_batch_size": 4}, "processes": 3}
+    (tmp_path / "settings.json").write_text(json.dumps(recipe))
+    with pytest.raises(ConfigError, match=r"processes=5 cannot share the batches of 12 items.*processes: 1, 2, 3, 4, 6\."):
+        batch_of_process(tmp_path, 5, 8)
 
 
 # Trainings with the mixin

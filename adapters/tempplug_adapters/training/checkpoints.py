@@ -172,6 +172,37 @@ def find_best(state: Any, output_dir: str | Path) -> None:
         state.best_model_checkpoint = str(best) if best.is_dir() else None
 
 
+def batch_of_process(checkpoint: Path, processes: int, size: int | None) -> int | None:
+    """Returns how many items of a step a process gets, so that all together train on the batches of a checkpoint.
+
+    Args:
+        checkpoint: folder returned by `resume_point`.
+        processes: number of processes that resume; another one than before gets larger or smaller shares.
+        size: of the settings; None for methods whose batch is the whole data set.
+
+    Raises:
+        ConfigError: the batch cannot be divided among so many; the message gives the numbers that can share it.
+    """
+    stored = json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8"))
+    before, share = stored.get("processes"), stored["recipe"].get("per_device_train_batch_size")
+    if size is None or share is None or before == processes:
+        return size
+    together = before * share
+    if together % processes or together // processes < 2:
+        fitting = ", ".join(str(count) for count in range(1, together // 2 + 1) if together % count == 0)
+        raise ConfigError(
+            f"processes={processes} cannot share the batches of {together} items that {checkpoint.name} was trained with: start "
+            f"one of these numbers of processes: {fitting}."
+        )
+    if first_process():
+        warnings.warn(
+            f"{checkpoint.name} was written by {before} processes with {share} items each in a step. The training goes on with "
+            f"{processes} and {together // processes} items each: the same batches.",
+            stacklevel=3,
+        )
+    return together // processes
+
+
 def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     """Checks that a checkpoint has the same settings; warns if it is from another machine, which prevents bitwise equal
     results.
@@ -186,12 +217,13 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     stored, given = json.loads((checkpoint / SETTINGS_FILE).read_text(encoding="utf-8")), json.loads(json.dumps(settings))
     before, now = stored.pop("machine", {}), given.pop("machine", {})
     theirs, ours = _flat(stored), _flat(given)
+    if theirs.pop("processes", 1) != ours.pop("processes", 1):  # see `batch_of_process`
+        ours["per_device_train_batch_size"] = theirs.get("per_device_train_batch_size")
     for name in (*ours, *(theirs.keys() - ours.keys())):
         if ours.get(name) != theirs.get(name):
-            same = "start as many processes as" if name == "processes" else "pass the settings that"
             raise ConfigError(
-                f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: {same} it was trained with, or "
-                "choose another output folder."
+                f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: pass the settings that it was trained "
+                "with, or choose another output folder."
             )
     changed = [name for name in now if before.get(name) != now[name]] if first_process() else []
     if changed:

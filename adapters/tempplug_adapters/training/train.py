@@ -30,6 +30,7 @@ from tempplug_adapters.training.checkpoints import (
     AUTO,
     SETTINGS_FILE,
     asked_for,
+    batch_of_process,
     check_settings,
     check_start,
     output_folder,
@@ -162,6 +163,11 @@ def train(
         checkpoint = resume_point(output, resume_from_checkpoint)
         recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
         args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+        if checkpoint is not None:
+            size = batch_of_process(checkpoint, args.world_size, recipe.per_device_train_batch_size)
+            if size != recipe.per_device_train_batch_size:
+                recipe = recipe.changed(per_device_train_batch_size=size)
+                args = training_arguments(recipe, str(output), **{**recipe.running, **given})
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
         module = method.build(recipe, data, loss)

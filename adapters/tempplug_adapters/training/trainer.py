@@ -299,7 +299,9 @@ class MethodTrainer(Trainer):
         try:
             noted: Any = TrainerState.load_from_json(str(file)).stateful_callbacks
             sums, number = noted[_OURS]["losses"]
-            self._losses = [torch.tensor(sums[self.args.process_index], device=self.args.device), int(number)]
+            same = len(sums) == self.args.world_size
+            own = sums[self.args.process_index] if same else sum(sums) / len(sums)  # a log has the mean over processes
+            self._losses = [torch.tensor(own, device=self.args.device), int(number)]
             self.temperatures.seen = dict(noted[_OURS]["temperatures"])
             self.temperatures.course = dict(noted[_OURS]["course"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:

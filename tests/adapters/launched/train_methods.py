@@ -118,12 +118,13 @@ def clip(world: int) -> tuple[Any, Any, Any]:
     return CLIP, recipe, CLIP.load().load(recipe, Source(str(folder), None, Path(), evaluated=False))
 
 
+# Nothing random in it: several processes compute what one does.
+EXACT: dict[str, Any] = {"noise": 0.0, "dropout": 0.0, "optimizer": "sgd"}
+# The step of a checkpoint of it, in the middle of an epoch of three steps.
+RESIZED = 8
+
 JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
-    # nothing random in it: several processes compute what one does
-    "exact": lambda world: (
-        *(TOY, TOY.recipe(noise=0.0, dropout=0.0, optimizer="sgd", per_device_train_batch_size=8 // world)),
-        Points(24),
-    ),
+    "exact": lambda world: (TOY, TOY.recipe(**EXACT, per_device_train_batch_size=8 // world), Points(24)),
     "toy": lambda world: (TOY, TOY.recipe(per_device_train_batch_size=4), Points()),
     **{name: of_toys(name) for name in ("grace, batches", "graphcl", "molecule", "msc", "dcrec")},
     "simcse": simcse,
@@ -168,6 +169,17 @@ def resumed(folder: Path) -> list[dict[str, Any]]:
     return [without_seconds(whole), without_seconds(again)]
 
 
+def resized(folder: Path, checkpoint: Path) -> dict[str, Any]:
+    """Returns the results and the weights of `EXACT` when it goes on from the checkpoint of another number of processes."""
+    modules: list[torch.nn.Module] = []
+    method = TOY.load()
+    build = method.build
+    method.build = lambda *given: modules.append(build(*given)) or modules[0]
+    recipe, temperature = TOY.recipe(**EXACT), TemperatureArguments("learnable", [], None)
+    results = train(method, recipe, Points(24), temperature, folder, resume_from_checkpoint=str(checkpoint))
+    return {"results": results, "weights": modules[0].state_dict()}
+
+
 def refuse(path: Path, write: Any) -> None:
     raise AssertionError(f"{path} is the first process's to write")
 
@@ -180,6 +192,7 @@ def main(folder: str) -> None:
         sys.modules[train.__module__].write_json = refuse  # type: ignore[attr-defined]
     found = train_all(Path(folder), dist.get_world_size())
     found["resumed"] = resumed(Path(folder))
+    found["grown"] = resized(Path(folder, "grown"), Path(folder, "alone", f"checkpoint-{RESIZED}"))
     found["mixin"] = of_process(Path(folder, "mixin"), dist.get_rank(), dist.get_world_size())
     save(folder, dist.get_rank(), found)
     dist.destroy_process_group()
