@@ -187,12 +187,12 @@ def batch_of_process(checkpoint: Path, processes: int, size: int | None) -> int 
     before, share = stored.get("processes"), stored["recipe"].get("per_device_train_batch_size")
     if size is None or share is None or before == processes:
         return size
-    together = before * share
+    together = int(before * share)
     if together % processes or together // processes < 2:
         fitting = ", ".join(str(count) for count in range(1, together // 2 + 1) if together % count == 0)
         raise ConfigError(
-            f"processes={processes} cannot share the batches of {together} items that {checkpoint.name} was trained with: start "
-            f"one of these numbers of processes: {fitting}."
+            f"processes={processes} cannot share the batches of {together} items that {checkpoint.name} was trained with: "
+            f"start one of these numbers of processes: {fitting}."
         )
     if first_process():
         warnings.warn(
@@ -222,8 +222,8 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     for name in (*ours, *(theirs.keys() - ours.keys())):
         if ours.get(name) != theirs.get(name):
             raise ConfigError(
-                f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: pass the settings that it was trained "
-                "with, or choose another output folder."
+                f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: pass the settings that it was "
+                "trained with, or choose another output folder."
             )
     changed = [name for name in now if before.get(name) != now[name]] if first_process() else []
     if changed:
