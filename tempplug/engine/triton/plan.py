@@ -138,9 +138,15 @@ class Tile:
     registers: int | None = None
 
     def options(self) -> dict[str, int]:
-        """Returns the launch options of a kernel."""
+        """Returns the sides of the tile and the launch options, as a kernel takes them."""
         # Fused multiply-adds are half of the speed; which default triton has for them depends on its version.
-        found = {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+        found = {
+            "BLOCK_M": self.rows,
+            "BLOCK_N": self.columns,
+            "num_warps": self.warps,
+            "num_stages": self.stages,
+            "enable_fp_fusion": True,
+        }
         return found if self.registers is None else {**found, "maxnreg": self.registers}
 
 
