@@ -85,7 +85,7 @@ def _launch(kernel: Any, grid: tuple[int, ...], tile: Tile, tensors: dict[str, T
     device = next(iter(tensors.values())).device
     # Kernels go to the current device, which need not be that of the tensors.
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-        kernel[grid](**tensors, **arguments, BLOCK_M=tile.rows, BLOCK_N=tile.columns, **tile.options())
+        kernel[grid](**tensors, **arguments, **tile.options())
 
 
 def sums(work: Work) -> Tensor:

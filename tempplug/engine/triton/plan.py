@@ -134,9 +134,10 @@ class Tile:
     stages: int
 
     def options(self) -> dict[str, int]:
-        """Returns the launch options of a kernel."""
+        """Returns the sides of the tile and the launch options, as a kernel takes them."""
         # Fused multiply-adds are half of the speed; which default triton has for them depends on its version.
-        return {"num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+        sides = {"BLOCK_M": self.rows, "BLOCK_N": self.columns}
+        return {**sides, "num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
 
 
 @dataclass(frozen=True, slots=True)
