@@ -192,15 +192,18 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     return command
 
 
+def test_without_files_it_advises_on_digits(run: Callable[..., str]) -> None:
+    printed = run("--strategies", "macl", "fixed:temperature=0.07", "fixed:temperature=0.1", "individual", "amcl")
+    assert printed.splitlines()[2].split() == ["epochs", "0.01", "0.02", "0.03", "0.05", "0.07", "0.1", "0.2", "0.5"]
+    assert re.search(r"^strategies at [48] epochs: macl \d+\.\d, individual \d+\.\d, amcl \d+\.\d$", printed, re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_on_the_digits_the_advised_temperature_is_at_the_top(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = "advise --max-pairs 500 --strategies macl fixed:temperature=0.07 fixed:temperature=0.1 individual amcl --output"
-    assert main([*words.split(), str(tmp_path / "a.html")]) == 0
+    assert main(["advise", "--max-pairs", "500", "--strategies", "macl", "--output", str(tmp_path / "a.html")]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("500 handwritten digits of scikit-learn")
-    assert re.search(r"^strategies at \d+ epochs: macl \d+\.\d, individual \d+\.\d, amcl \d+\.\d$", printed, re.MULTILINE)
     head, *rows = (line.split() for line in printed.splitlines()[2:12])
-    assert head == ["epochs", "0.01", "0.02", "0.03", "0.05", "0.07", "0.1", "0.2", "0.5"]
     (at,) = [row[2:] for row in rows if row and row[0] == ">"]
     scores = dict(zip(head[1:], map(float, at), strict=True))
     advised = re.search(r"^Train with temperature (\S+): accuracy (\S+) %", printed, re.MULTILINE)
