@@ -29,7 +29,7 @@ EXTRAS: list[Extras] = [
     *(((term,), None, (False, 0)) for term in TERMS),
     *(((), function, (False, 0)) for function in FUNCTIONS),
     (("too similar", "the similarity itself"), "softplus", (False, 0)),
-    (tuple(TERMS), None, (True, 3)),
+    (tuple(TERMS), None, (True, 0)),
 ]
 # Whose logit of (i, j) is that of (j, i).
 BOTH_WAYS = [name for name in MAPS if "pair" not in name and "anchor" not in name]

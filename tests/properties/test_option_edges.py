@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import warnings
 from typing import Any
@@ -15,7 +16,7 @@ from tempplug.create import load_class
 from tempplug.errors import ConfigError
 from tempplug.options import COLDEST, HOTTEST, Choice, Flag, Number, Temperature, options_of
 
-EDGES = (1e-45, 1e-20, 1e20, 1e300)
+EDGES = (1e-45, 1e-38, 1e-20, 1e20, 1e38, 1e300)
 NEEDED: dict[str, dict[str, object]] = {
     "amcl": {"dimension": 6},
     "individual": {"size": 60},
@@ -83,7 +84,7 @@ def test_one_option_at_an_edge(name: str) -> None:
             chosen = spec(name, options)
             beside = spec("amcl", NEEDED["amcl"]) if name == "amcl-top" else "fixed"
             pair = (chosen, "infonce") if name in STRATEGIES else (beside, chosen)
-            for layout, dtype in (("two-view", torch.float32), ("labels", torch.bfloat16)):
+            for layout, dtype in itertools.product(("two-view", "labels"), (torch.float32, torch.bfloat16)):
                 assert is_finite(*pair, layout, dtype, 12) is not False, f"{pair} {layout} {dtype}"
 
 
@@ -104,7 +105,7 @@ def draw(chance: random.Random, name: str) -> str:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_several_options_at_their_ends(name: str) -> None:
     chance, finite = random.Random(name), 0
-    for _ in range(40):
+    for _ in range(60):
         call = draw(chance, name), draw(chance, chance.choice(OBJECTIVES))
         layout, rows = chance.choice(("two-view", "labels", "cross-view")), chance.choice((4, 12, 60))
         found = is_finite(*call, layout, chance.choice((torch.float32, torch.float64, torch.bfloat16)), rows)

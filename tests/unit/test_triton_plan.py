@@ -163,8 +163,9 @@ def test_tiles_divide_operands(precision: torch.dtype, roomy: bool) -> None:
         width = tiles.width(dimension)
         assert width >= dimension
         kept = dimension <= tiles.widest
-        last = tiles.gradient(width, steep=False) if kept else tiles.slab(steep=False)
-        for tile in (tiles.sums(width, "scale"), tiles.sums(width, "cosine"), tiles.online(width), last):
+        last = [tiles.gradient(width, False, square) if kept else tiles.slab(steep=False) for square in (True, False)]
+        sums = [tiles.sums(width, kind, square) for kind in ("scale", "cosine") for square in (True, False)]
+        for tile in (*sums, *last, tiles.online(width)):
             assert PADDED_ROWS % tile.rows == PADDED_ROWS % tile.columns == 0
             assert width % tile.depth == 0
     assert Tiles(precision, False).widest == 128

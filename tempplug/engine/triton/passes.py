@@ -59,6 +59,11 @@ class Work:
         named = {"MAP": self.map.kind, "PER_ANCHOR": self.map.per_anchor, "WIDTH": self.width}
         return {**self.roles, **self.map.numbers(), **named}
 
+    @property
+    def square(self) -> bool:
+        """Whether the candidates are the anchors."""
+        return self.candidates is self.anchors
+
     def transposed(self) -> Work:
         """Returns the same pairs the other way round; of square roles with one diagonal, which do not change."""
         return Work(self.candidates, self.anchors, self.dimension, self.factor, self.map, self.roles, self.tiles)
@@ -94,7 +99,7 @@ def sums(work: Work) -> Tensor:
     statistics = torch.empty(2, count, dtype=torch.float32, device=work.anchors.device)
     flag = torch.zeros(1, dtype=torch.int32, device=work.anchors.device)
     tensors = {"rows": work.anchors, "columns": work.candidates, "factor": work.factor, "statistics": statistics, "flag": flag}
-    tile = work.tiles.sums(work.width, work.map.kind)
+    tile = work.tiles.sums(work.width, work.map.kind, work.square)
     # Only a profile's largest logit is known without its tensor.
     top = LOG2E / work.map.low if work.map.low else 0.0
     headroom = LARGEST_SUM - math.ceil(math.log2(work.roles["candidates"]))
@@ -115,7 +120,7 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
     own, other = (columns, rows) if swapped else (rows, columns)
     count = work.roles["candidates" if swapped else "anchors"]
     result = torch.empty(count, work.dimension, dtype=torch.float32, device=gain.device)
-    tile = work.tiles.gradient(work.width, work.map.steep)
+    tile = work.tiles.gradient(work.width, work.map.steep, work.square)
     _launch(
         gradients,
         (-(-count // tile.rows),),

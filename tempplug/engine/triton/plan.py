@@ -125,28 +125,33 @@ def _split(pairing: Pairing) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How a kernel divides its work: rows, columns and depth of a tile, warps of a program and stages of the pipeline."""
+    """How a kernel divides its work: rows, columns and depth of a tile, warps of a program and stages of the pipeline.
+
+    ``registers`` is the most that a thread may have, where fewer let a second program run on the multiprocessor.
+    """
 
     rows: int
     columns: int
     depth: int
     warps: int
     stages: int
+    registers: int | None = None
 
     def options(self) -> dict[str, int]:
         """Returns the sides of the tile and the launch options, as a kernel takes them."""
         # Fused multiply-adds are half of the speed; which default triton has for them depends on its version.
         sides = {"BLOCK_M": self.rows, "BLOCK_N": self.columns}
-        return {**sides, "num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True}
+        most = {} if self.registers is None else {"maxnreg": self.registers}
+        return {**sides, "num_warps": self.warps, "num_stages": self.stages, "enable_fp_fusion": True, **most}
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
     """The tiles of every kernel and the width of operands, for a storage precision.
 
-    Those of half precision are the fastest of a search on an H100 with triton 3.6, up to 14 for each kernel and width, among
-    those that spill no registers to memory when compiled for sm_90 with triton 3.9. With ``roomy`` a program may take 200 KiB
-    of shared memory (H100, H200, B200), else 99 KiB.
+    Those of square blocks in half precision are the fastest of a search on an H100 with triton 3.6, up to 14 for each kernel
+    and width. Compiled for sm_90 with triton 3.9, only the gradient of the log odds spills registers to memory, 24 bytes a
+    thread. With ``roomy`` a program may take 200 KiB of shared memory (H100, H200, B200), else 99 KiB.
     """
 
     precision: torch.dtype
@@ -163,15 +168,17 @@ class Tiles:
             return max(16, 1 << (dimension - 1).bit_length())
         return -(-dimension // 64) * 64
 
-    def sums(self, width: int, kind: str) -> Tile:
-        """Returns the tile of the row sums of a kind of map."""
+    def sums(self, width: int, kind: str, square: bool) -> Tile:
+        """Returns the tile of the row sums of a kind of map; in a ``square`` block, the candidates are the anchors."""
         if self.precision == torch.float32:
             return Tile(128, 64, min(width, 32), 8, 2)
         plain = kind in ("scale", "log-odds")
         if width > self.widest:
             return Tile(128, 256, 64, 8, 3) if self.roomy and kind == "scale" else Tile(128, 128, 64, 8, 3)
         # The curves of the profiles need the registers of eight warps.
-        return Tile(128, 128, width, 4 if plain and width <= 128 else 8, 2)
+        if plain and width <= 128:
+            return Tile(128, 128, width, 4, 2) if square else Tile(128, 128, width, 8, 2, 128)
+        return Tile(128, 128, width, 8, 2)
 
     def online(self, width: int) -> Tile:
         """Returns the tile of the row sums with a running maximum."""
@@ -179,11 +186,11 @@ class Tiles:
             return Tile(128, 64, min(width, 32), 8, 2)
         return Tile(128, 64, min(width, 64), 8, 3)
 
-    def gradient(self, width: int, steep: bool) -> Tile:
+    def gradient(self, width: int, steep: bool, square: bool) -> Tile:
         """Returns the tile of the gradient in registers; ``steep`` says that slopes have a formula of their own."""
         if self.precision == torch.float32:
             return Tile(64, 32, width, 8, 2)
-        if width <= 128:
+        if square and width <= 128:
             return Tile(64, 32 if steep else 128, width, 4, 2)
         return Tile(128, 32 if steep else 64, width, 8, 3)
 
