@@ -14,8 +14,7 @@ from filelock import Timeout
 
 from tempplug.cli import main
 from tempplug.errors import DataError, TempplugError
-from tempplug_adapters.sweep.command import draw, plan
-from tempplug_adapters.sweep.metric import read_metric
+from tempplug_adapters.sweep.command import draw, plan, read_metric
 
 # the first writes its figures, the second prints them; both note every run in the file ``ran``
 WRITES = """
