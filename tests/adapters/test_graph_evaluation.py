@@ -30,22 +30,22 @@ def classes(count: int = 90, kinds: int = 3, distance: float = 1.2) -> tuple[np.
 def test_a_machine_is_a_grid_search_whose_folds_the_seed_decides() -> None:
     x, y = classes()
     expected, held_out = [], []
-    for train, test in StratifiedKFold(3, shuffle=True, random_state=4).split(x, y):
+    for train, test in StratifiedKFold(6, shuffle=True, random_state=4).split(x, y):
         search = GridSearchCV(SVC(), {"C": [0.001, 0.01, 0.1, 1, 10, 100, 1000]}, cv=5, scoring="accuracy")
         expected.append(100 * search.fit(x[train], y[train]).score(x[test], y[test]))
         held_out.append(100 * search.best_score_)
     told: list[float] = []
-    found = evaluate_svm(x, y + 5, seed=4, folds=3, progress=told.append)
+    found = evaluate_svm(x, y + 5, seed=4, folds=6, progress=told.append)
     assert found.folds == pytest.approx(expected)
     assert (found.accuracy, found.validation) == (pytest.approx(np.mean(expected)), pytest.approx(np.mean(held_out)))
-    assert told == pytest.approx([1 / 3, 2 / 3, 1])
-    assert evaluate_svm(x, y, seed=5, folds=3).folds != found.folds
+    assert told == pytest.approx([1 / 6, 1 / 3, 0.5, 2 / 3, 5 / 6, 1])
+    assert evaluate_svm(x, y, seed=5, folds=6).folds != found.folds
 
 
 def test_points_that_are_far_from_zero_or_all_alike_are_told_apart_or_not() -> None:
     x, y = classes(60, 2, distance=8.0)
-    assert evaluate_svm(x[:, :1] + 1e9, y, folds=3).accuracy == 100.0
-    assert evaluate_svm(np.ones((60, 3)), np.arange(60) % 3 == 0, folds=3).accuracy == pytest.approx(100 * 2 / 3)
+    assert evaluate_svm(x[:, :1] + 1e9, y).accuracy == 100.0
+    assert evaluate_svm(np.ones((60, 3)), np.arange(60) % 3 == 0).accuracy == pytest.approx(100 * 2 / 3)
 
 
 def several(count: int = 60) -> tuple[Tensor, Tensor]:
@@ -75,7 +75,9 @@ def test_labels_have_regressions_on_standardised_rows(monkeypatch: pytest.Monkey
     assert [found["roc_auc"], found["average_precision"]] == pytest.approx((100 * np.mean(figures, axis=0)).tolist())
     assert told == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1])
     rare = torch.cat([labels, torch.eye(60)[:, :1]], 1)
-    with pytest.warns(UserWarning, match="only 3 of 4 labels can be evaluated: 2 folds need 10 graphs with 0 and 10 gra"):
+    with pytest.warns(
+        UserWarning, match="only 3 of 4 labels can be evaluated: 2 folds need 10 graphs with 0 and 10 graphs with 1"
+    ):
         assert measurable_labels(rare, 2) == [0, 1, 2]
     assert evaluate_labels(rows, rare, seed=3, folds=2) == found
 

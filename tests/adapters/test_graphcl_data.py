@@ -78,7 +78,7 @@ def test_labels_that_are_not_used_are_warned_of() -> None:
         ([Data(edge_index=torch.zeros(2, 1, dtype=torch.int64))], "graph 0 has neither x nor num_nodes"),
         (
             [Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [2]]))],
-            "graph 0 has 2 nodes, but edges between nodes 0 to",
+            "graph 0 has 2 nodes, but edges between nodes 0 to 2",
         ),
         ([Data(x=torch.full((2, 1), float("nan")))], "graph 0 has node features that are not finite"),
     ],
@@ -182,13 +182,19 @@ def test_texts_that_do_not_fit_are_named(tmp_path: Path) -> None:
             load_tu("TOY", tmp_path / "cache", tmp_path)
 
 
-def test_mutag_has_its_official_size(tmp_path: Path, data_dir: Path) -> None:
-    read = load_tu("MUTAG", tmp_path, data_dir)
-    assert (len(read), *read.x.shape, read.edge_index.shape[1]) == (188, 3371, 7, 7442)
-    assert int(read.labels.sum()) == 125  # type: ignore[union-attr]
-    with tarfile.open(data_dir / "graph" / "tu" / "MUTAG.tar.xz") as archive:
+@pytest.mark.parametrize(
+    ("name", "graphs", "nodes", "edges", "features", "ones"),
+    [("MUTAG", 188, 3371, 7442, 7, 125), ("IMDB-BINARY", 1000, 19773, 193062, 1, 500)],
+)
+def test_real_data_have_their_official_sizes(
+    name: str, graphs: int, nodes: int, edges: int, features: int, ones: int, tmp_path: Path, data_dir: Path
+) -> None:
+    read = load_tu(name, tmp_path, data_dir)
+    assert (len(read), *read.x.shape, read.edge_index.shape[1]) == (graphs, nodes, features, edges)
+    assert int(read.labels.sum()) == ones  # type: ignore[union-attr]
+    with tarfile.open(data_dir / "graph" / "tu" / f"{name}.tar.xz") as archive:
         archive.extractall(tmp_path, filter="data")
-    same_graphs(read, GraphSet.from_graphs(TUDataset(str(tmp_path), "MUTAG")))
+    same_graphs(read, GraphSet.from_graphs(TUDataset(str(tmp_path), name)))
 
 
 def test_many_graphs_of_ogb_by_the_command(tmp_path: Path) -> None:

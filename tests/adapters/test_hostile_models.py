@@ -54,6 +54,7 @@ def of_a_training(folder: Path, model: Path) -> Path:
     return run
 
 
+OTHER_VISION = ("moco", "nnclr", "simsiam", "barlow-twins", "supcon")
 COMMANDS = {
     "train simcse": "--model-name-or-path {model} --dataset {data}/sentences.txt --data-dir {data} --output-dir {out}/out",
     "train mabel": "--model-name-or-path {model} --dataset {data}/pairs.tsv --data-dir {data} --output-dir {out}/out",
@@ -66,6 +67,7 @@ COMMANDS = {
     "eval vision": "--checkpoint {out}/run --dataset digits",
     "bench run sentence": "--profile small --tasks unsupervised --strategies fixed --data-dir {out}/data --output {out}",
 }
+COMMANDS |= {f"train {method}": COMMANDS["train simclr"] for method in OTHER_VISION}
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +104,9 @@ def refused(words: list[str], capsys: pytest.CaptureFixture[str], yes: io.String
     return told[0]
 
 
-# The tokenizer of "everything" is refused before its model is loaded, so commands of each kind also get "config".
 CASES = [
-    *((kind, name) for kind in ("everything", "weights") for name in COMMANDS),
-    *(("config", name) for name in ("train simcse", "train clip", "train simclr", "eval transfer", "bench run sentence")),
+    *((kind, name) for kind in ("config", "everything", "weights") for name in COMMANDS if name[6:] not in OTHER_VISION),
+    *(("everything", f"train {method}") for method in OTHER_VISION),
     *(("modules", name) for name in ("eval sts", "eval transfer")),
 ]
 

@@ -146,7 +146,7 @@ def test_a_backbone_by_name(tmp_path: Path, file: Path, state: dict[str, Tensor]
     file.rename(tmp_path / "vision" / "mobilenet_v2_imagenet.pth")
     found = load_backbone("mobilenet-v2", data_dir=tmp_path)
     assert all(torch.equal(value, backbone.state_dict()[name]) for name, value in found.state_dict().items())
-    with pytest.raises(ConfigError, match=r"weights='x\.pth' belong to backbone 'mobilenet-v2'"):
+    with pytest.raises(ConfigError, match=r"weights='x\.pth' belong to backbone 'mobilenet-v2', but backbone='resnet'"):
         load_backbone("resnet", "x.pth")
 
 

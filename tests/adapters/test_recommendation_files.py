@@ -28,13 +28,17 @@ def dcrec(tmp_path: Path, train: str, test: str) -> list[list[int]]:
 
 
 @pytest.mark.slow
-def test_a_data_set_of_dcrec_is_whole(data_dir: Path) -> None:
-    data = Interactions(*load_sequences("reddit", data_dir, COLUMNS)[:2])
-    assert (data.user_count, data.item_count, len(data.items)) == (14486, 15416, 317992)
-    assert (data.items.min(), data.items.max()) == (1, 15416)
-    assert len(data) + len(data.validation) == 289020, "a validation target was the last example of its user"
-    assert len(data.test) == 14486
-    assert len(data.validation) == pytest.approx(14486 / 10, rel=0.05)
+@pytest.mark.parametrize(
+    ("name", "users", "items", "interactions", "examples"),
+    [("reddit", 14486, 15416, 317992, 289020), ("beauty", 56848, 41532, 265482, 151786)],
+)
+def test_dcrecs_sets_are_whole(data_dir: Path, name: str, users: int, items: int, interactions: int, examples: int) -> None:
+    data = Interactions(*load_sequences(name, data_dir, COLUMNS)[:2])
+    assert (data.user_count, data.item_count, len(data.items)) == (users, items, interactions)
+    assert (data.items.min(), data.items.max()) == (1, items)
+    assert len(data) + len(data.validation) == examples, "a validation target was the last example of its user"
+    assert len(data.test) == users
+    assert len(data.validation) == pytest.approx(users / 10, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -190,7 +190,7 @@ def test_no_bit_of_an_archive_changes_its_tensors_unseen(tmp_path: Path) -> None
     folders = [(each.start() + 38, 4) for each in re.finditer(b"PK\x01\x02", whole)]
     assert len(folders) >= 4
     refused = 0
-    for at, bit in [*folders, *((chance.randrange(len(whole)), chance.randrange(8)) for _ in range(150))]:
+    for at, bit in [*folders, *((chance.randrange(len(whole)), chance.randrange(8)) for _ in range(300))]:
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
         try:
             found = read_tensors(file)
@@ -199,7 +199,7 @@ def test_no_bit_of_an_archive_changes_its_tensors_unseen(tmp_path: Path) -> None
         else:  # a bit of no meaning: the padding of an archive, the time of a part
             assert torch.equal(found["weights"], content["weights"])
             assert found["count"] == 3
-    assert refused > 75
+    assert refused > 150
     write_tensors(tmp_path / "b.pt", content)
     assert (tmp_path / "b.pt").read_bytes() == whole, "the name of a file is not part of it"
 
@@ -258,7 +258,7 @@ def test_every_bit_and_every_cut_is_found(tmp_path: Path) -> None:
     folder, chance = sealed(tmp_path / "made"), random.Random(0)
     for file in (folder / "a.pt", folder / "below" / "b.json", folder / MANIFEST):
         whole = file.read_bytes()
-        for _ in range(40):
+        for _ in range(100):
             at, bit = chance.randrange(len(whole)), chance.randrange(8)
             for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]):
                 file.write_bytes(damaged)

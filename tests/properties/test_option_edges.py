@@ -105,10 +105,10 @@ def draw(chance: random.Random, name: str) -> str:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_several_options_at_their_ends(name: str) -> None:
     chance, finite = random.Random(name), 0
-    for _ in range(60):
+    for _ in range(120):
         call = draw(chance, name), draw(chance, chance.choice(OBJECTIVES))
         layout, rows = chance.choice(("two-view", "labels", "cross-view")), chance.choice((4, 12, 60))
         found = is_finite(*call, layout, chance.choice((torch.float32, torch.float64, torch.bfloat16)), rows)
         assert found is not False, f"{call} {layout} {rows}"
         finite += bool(found)
-    assert finite >= 3, "a test of nothing but refusals"
+    assert finite >= 5, "a test of nothing but refusals"

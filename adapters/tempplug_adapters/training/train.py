@@ -131,7 +131,7 @@ def train(
         method: the method.
         recipe: its settings.
         data: result of `Method.load`, or similar data.
-        temperature: strategy, objective and terms on negatives, and and the numbers of a log.
+        temperature: strategy, objective, terms on negatives, and the numbers of a log.
         output_dir: folder for checkpoints, encoder and metrics.
         dataset: name of the data.
         resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
