@@ -1,4 +1,4 @@
-"""``tempplug eval sts MODEL`` and ``tempplug eval transfer MODEL``: scores of a sentence encoder as a table and as JSON."""
+"""``tempplug eval sts``, ``transfer`` and ``retrieval``: scores of a sentence encoder as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -115,6 +115,38 @@ def _transfer_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _check_retrieval(options: Namespace) -> None:
+    from tempplug_adapters.sentence_evaluation.retrieval_data import collections_in, load_collection
+
+    if options.data_dir is None:
+        raise ConfigError("--data-dir is missing: name the folder with the collections, or set TEMPPLUG_DATA.")
+    options.tasks = options.tasks or list(collections_in(options.data_dir))
+    for name in options.tasks:
+        load_collection(name, options.data_dir)
+
+
+def _retrieval(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress: Progress) -> dict[str, Any]:
+    from tempplug_adapters.sentence_evaluation.retrieval import evaluate_retrieval
+
+    found = evaluate_retrieval(encoder, options.data_dir, options.tasks, options.batch_size, progress).to_dict()
+    if options.bm25:
+        found["bm25"] = evaluate_retrieval(None, options.data_dir, options.tasks, progress=progress).scores
+    return found
+
+
+def _retrieval_table(options: Namespace, found: dict[str, Any]) -> list[str]:
+    heads = ("nDCG@10", "MRR@10", "Recall@100", *(["BM25 nDCG@10"] if options.bm25 else []))
+    lines = [
+        f"data     {options.data_dir}, cosine similarity",
+        f"{'task':<16} {'queries':>8} {'documents':>10}" + "".join(f"{head:>{len(head) + 3}}" for head in heads),
+    ]
+    for task, scores in found["scores"].items():
+        values = [*scores.values(), *([found["bm25"][task]["ndcg@10"]] if options.bm25 else [])]
+        shown = "".join(f"{value:>{len(head) + 3}.2f}" for head, value in zip(heads, values, strict=True))
+        lines.append(f"{task:<16} {found['queries'][task]:>8} {found['documents'][task]:>10}{shown}")
+    return lines
+
+
 def _backend(other: str, what: str) -> dict[str, Any]:
     return {"choices": ("tempplug", other), "default": "tempplug", "help": f"{what} (default: tempplug)"}
 
@@ -152,4 +184,18 @@ TRANSFER = encoder_command(
     check=_check_transfer,
     measure=_transfer,
     table=_transfer_table,
+)
+RETRIEVAL = encoder_command(
+    name="retrieval",
+    then="tempplug eval sts {model}",
+    description="nDCG@10, MRR@10 and Recall@100, x 100, of documents that a sentence encoder ranks for queries.",
+    epilog="A collection NAME is a folder in BEIR's layout, or NAME.corpus.jsonl, NAME.queries.jsonl and NAME.qrels.tsv.",
+    data="folder with the collections (default: TEMPPLUG_DATA)",
+    flags={
+        "--tasks": {"nargs": "+", "metavar": "NAME", "help": "collections to search (default: all of the folder)"},
+        "--bm25": {"action": "store_true", "help": "also rank by BM25, which compares words alone"},
+    },
+    check=_check_retrieval,
+    measure=_retrieval,
+    table=_retrieval_table,
 )

@@ -13,13 +13,13 @@ import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from tempplug.errors import ConfigError, DataError, nearest
 from tempplug_adapters.huggingface.loading import load_tokenizer
@@ -27,6 +27,7 @@ from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
 from tempplug_adapters.simcse.model import load_config
 
 TABLES = (".tsv", ".csv", ".jsonl")
+KEPT = 50_000  # samples whose token ids are kept; of more, a batch is tokenised when it is read
 CHUNK = 1000  # samples tokenised at a time where all are; larger chunks need more memory and are not faster
 
 
@@ -162,10 +163,10 @@ def _rows(file: Path, *, quoted: bool) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 class TokenizedViews:
-    """The token ids of each sample's views, from a tokenizer that is called when they are read; a single sentence becomes two
-    views, which differ by dropout.
+    """The token ids of each sample's views, from a tokenizer that is called when they are first read; a single sentence becomes
+    two views, which differ by dropout.
 
-    The texts are stored in one array of bytes.
+    The texts are stored in one array of bytes, the token ids of up to `KEPT` samples in memory.
 
     Args:
         samples: result of `read_samples`; all samples must have the same number of sentences.
@@ -186,25 +187,27 @@ class TokenizedViews:
                 self._text += sentence.encode()
                 ends.append(len(self._text))
         self._ends = np.frombuffer(ends, np.int64)
+        self._kept: dict[int, list[array[int]]] = {}
         self.views = max(2, self.width)
 
     def __len__(self) -> int:
         return len(self._ends) // self.width
 
-    def _tokens(self, positions: Sequence[int]) -> list[list[int]]:
-        """Returns the token ids of the sentences of some samples."""
-        sentences = [position * self.width + number for position in positions for number in range(self.width)]
+    def _tokens(self, positions: Sequence[int]) -> list[list[list[int]]]:
+        """Returns the token ids of the sentences of some samples; those that are new are tokenised together."""
+        new = [position for position in positions if position not in self._kept]
+        sentences = [position * self.width + number for position in new for number in range(self.width)]
         texts = [self._text[self._ends[each - 1] if each else 0 : self._ends[each]].decode() for each in sentences]
-        ids: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.max_length, add_special_tokens=True)[
-            "input_ids"
-        ]
-        return ids
+        options = {"truncation": True, "max_length": self.max_length, "add_special_tokens": True}
+        ids: list[list[int]] = self.tokenizer(texts, **options)["input_ids"] if texts else []
+        read = {position: ids[place * self.width : (place + 1) * self.width] for place, position in enumerate(new)}
+        if len(self) <= KEPT:
+            self._kept |= {position: [array("i", each) for each in sample] for position, sample in read.items()}
+        return [read[each] if each in read else [ids.tolist() for ids in self._kept[each]] for each in positions]
 
     def rows(self, positions: Sequence[int]) -> list[list[list[int]]]:
-        """Returns the token ids of each view of some samples, which are tokenised together."""
-        tokens = self._tokens(positions)
-        samples = [tokens[start : start + self.width] for start in range(0, len(tokens), self.width)]
-        return [sample * 2 if self.width == 1 else sample for sample in samples]
+        """Returns the token ids of each view of some samples."""
+        return [sample * 2 if self.width == 1 else sample for sample in self._tokens(positions)]
 
     @cached_property
     def keys(self) -> np.ndarray:
@@ -212,7 +215,8 @@ class TokenizedViews:
         numbers = [
             int.from_bytes(hashlib.blake2b(array("i", ids).tobytes(), digest_size=8).digest(), "little", signed=True)
             for start in range(0, len(self), CHUNK)
-            for ids in self._tokens(range(start, min(start + CHUNK, len(self))))
+            for sample in self._tokens(range(start, min(start + CHUNK, len(self))))
+            for ids in sample
         ]
         return np.array(numbers, np.int64).reshape(len(self), self.width)
 
@@ -231,11 +235,12 @@ class ViewCollator:
 
     def __call__(self, samples: list[list[list[int]]]) -> dict[str, Tensor]:
         """Returns ``input_ids`` and ``attention_mask`` [V·B, T], with masked tokens ``mlm_input_ids`` and ``mlm_labels``."""
-        rows = [torch.tensor(ids) for view in zip(*samples, strict=True) for ids in view]
-        batch = {
-            "input_ids": pad_sequence(rows, batch_first=True, padding_value=self.tokenizer.pad_token_id),
-            "attention_mask": pad_sequence([torch.ones_like(row) for row in rows], batch_first=True),
-        }
+        rows = [ids for view in zip(*samples, strict=True) for ids in view]
+        lengths = torch.tensor([len(ids) for ids in rows])
+        mask = torch.arange(int(lengths.max())) < lengths[:, None]
+        input_ids = torch.full(mask.shape, self.tokenizer.pad_token_id)
+        input_ids[mask] = torch.tensor(list(chain.from_iterable(rows)))
+        batch = {"input_ids": input_ids, "attention_mask": mask.long()}
         if self.mlm_probability is not None:
             batch["mlm_input_ids"], batch["mlm_labels"] = self._mask(batch["input_ids"], self.mlm_probability)
         return batch

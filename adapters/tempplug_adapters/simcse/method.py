@@ -149,12 +149,15 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
         """Writes the encoder with its tokenizer as a folder that transformers and sentence-transformers load."""
         super().write(module, data, folder)
         model = module.encoder.base_model
-        # training truncates sentences for speed, evaluation does not, as in SimCSE
-        write_sentence_folder(folder, model, module.model.pooling, longest_input(model, data.tokenizer))
+        write_sentence_folder(folder, model, module.model.pooling, self.longest(model, data))
+
+    def longest(self, model: Any, data: Sentences) -> int:
+        """Returns the tokens that evaluation and use read; training truncates sentences for speed, as in SimCSE."""
+        return longest_input(model, data.tokenizer)
 
     def kept(self, recipe: SimCSERecipe, module: Any, data: Sentences) -> dict[str, Any]:
-        """Returns how texts become vectors; evaluation and use truncate at the model's limit, not at that of the training."""
-        longest = longest_input(module.encoder.base_model, data.tokenizer)
+        """Returns how texts become vectors."""
+        longest = self.longest(module.encoder.base_model, data)
         return {"preprocessing": {"tokenizer": ".", "pooling": module.pooling, "max_length": longest}}
 
     def restore(self, recipe: SimCSERecipe, kept: Mapping[str, Any], folder: Path) -> Restored:

@@ -98,7 +98,11 @@ class SimCSERecipe(Recipe):
         super().__post_init__()
         if self.columns and len(self.columns) not in (2, 3):
             raise ConfigError(f"columns={' '.join(self.columns)} must be two names, of a pair, or three, of a triplet.")
-        object.__setattr__(self, "tasks", _written_out(self.tasks))
+        object.__setattr__(self, "tasks", self.known_tasks())
+
+    def known_tasks(self) -> tuple[str, ...]:
+        """Returns the tasks, each once, with those that ``sts`` and ``transfer`` stand for; raises UnknownNameError."""
+        return _written_out(self.tasks)
 
     def tasks_of(self, known: Sequence[str]) -> list[str]:
         """Returns those of the tasks to measure that are among ``known``."""

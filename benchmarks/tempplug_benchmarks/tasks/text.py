@@ -1,4 +1,4 @@
-"""The suites ``sentence`` and ``bias``, each declared in its TOML file, and how they generate or read texts.
+"""The suites ``sentence``, ``retrieval`` and ``bias``, each declared in its TOML file, and how they generate or read texts.
 
 A missing data set is never replaced by another one. Importing this module loads no framework.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.mabel.recipe import METHOD as MABEL, MabelRecipe
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE, SimCSERecipe
+from tempplug_adapters.simcse.retrieval_recipe import METHOD as RETRIEVAL_METHOD, RetrievalRecipe
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_benchmarks.data import gendered_sentences, sentences
 from tempplug_benchmarks.suite_file import make_suite, read_file
@@ -30,19 +33,40 @@ def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, 
     return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
 
 
-def generated_pairs(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
+def static_pairs(recipe: RetrievalRecipe, source: Source, *, collection: str) -> tuple[RetrievalRecipe, Sentences]:
+    """Returns the recipe with a static encoder, cut to the words of the training pairs and of a collection, and the pairs."""
+    from tempplug_benchmarks.data.static_encoder import ENCODER, write_static_encoder
+
+    folder, written = source.data_dir or Path(), source.cache_dir / "encoder"
+    write_static_encoder(written, *_words(folder / recipe.model_name_or_path, folder / source.dataset, collection, folder))
+    recipe = recipe.changed(model_name_or_path=str(written), encoder=ENCODER)
+    return recipe, RETRIEVAL_METHOD.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
+
+
+@cache
+def _words(vectors: Path, dataset: Path, collection: str, data_dir: Path) -> tuple[Any, Any]:
+    from tempplug_adapters.sentence_evaluation.retrieval_data import load_collection
+    from tempplug_adapters.simcse.data import read_samples
+    from tempplug_benchmarks.data.static_encoder import static_words
+
+    searched = load_collection(collection, data_dir)
+    pairs = (text for sample in read_samples(dataset) for text in sample)
+    return static_words(vectors, chain(pairs, searched.documents.values(), searched.queries.values()))
+
+
+def generated_pairs(recipe: Any, source: Source, *, method: MethodInfo = SIMCSE) -> tuple[Any, Any]:
     """Returns the recipe and data with paraphrases for the run's seed."""
     pairs = sentences.paraphrase_pairs(recipe.max_train_samples or 0, recipe.seed)
-    return _generated(recipe, source, "pairs.tsv", ("view_a", "view_b"), *pairs)
+    return _generated(recipe, source, method, "pairs.tsv", ("view_a", "view_b"), *pairs)
 
 
 def generated_sentences(recipe: SimCSERecipe, source: Source) -> tuple[SimCSERecipe, Sentences]:
     """Returns the recipe and data with sentences for the run's seed."""
     lines = sentences.plain_sentences(recipe.max_train_samples or 0, recipe.seed)
-    return _generated(recipe, source, "sentences.txt", *([line] for line in lines))
+    return _generated(recipe, source, SIMCSE, "sentences.txt", *([line] for line in lines))
 
 
-def _generated(recipe: SimCSERecipe, source: Source, name: str, *rows: Sequence[str]) -> tuple[SimCSERecipe, Sentences]:
+def _generated(recipe: Any, source: Source, method: MethodInfo, name: str, *rows: Sequence[str]) -> tuple[Any, Any]:
     """Writes encoder, training data and evaluation data; the evaluation data are the same for every seed."""
     from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
@@ -52,7 +76,7 @@ def _generated(recipe: SimCSERecipe, source: Source, name: str, *rows: Sequence[
     sentences.write_sts(folder / "sts", seed=0, dev=1000)
     sentences.write_transfer(folder / "sts" / "transfer", seed=0)
     recipe = recipe.changed(model_name_or_path=str(folder / "encoder"))
-    return recipe, SIMCSE.load().load(recipe, replace(source, dataset=str(folder / name), data_dir=folder / "sts"))
+    return recipe, method.load().load(recipe, replace(source, dataset=str(folder / name), data_dir=folder / "sts"))
 
 
 def gendered_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Quadruples]:
@@ -67,4 +91,7 @@ def gendered_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Qu
 
 
 SENTENCE = make_suite(read_file("sentence"), SIMCSE, generated_pairs, generated_sentences, read_text, version=sentences.VERSION)
+RETRIEVAL = make_suite(
+    read_file("retrieval"), RETRIEVAL_METHOD, generated_pairs, static_pairs, read_text, version=sentences.VERSION
+)
 BIAS = make_suite(read_file("bias"), MABEL, gendered_pairs, read_text, version=gendered_sentences.VERSION)

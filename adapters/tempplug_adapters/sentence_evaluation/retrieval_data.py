@@ -1,0 +1,110 @@
+"""Retrieval collections: documents, queries, and which documents are relevant to a query.
+
+A collection NAME is a folder in BEIR's layout (``NAME/corpus.jsonl``, ``NAME/queries.jsonl``, ``NAME/qrels/test.tsv``), or the
+files ``NAME.corpus.jsonl``, ``NAME.queries.jsonl`` and ``NAME.qrels.tsv``; each file also with ``.gz``. NAME-dev and NAME-train
+are other queries for the documents of NAME.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.data_files.tables import find_folder, read_tsv
+
+_PARTS = {"corpus": ("corpus.jsonl",), "queries": ("queries.jsonl",), "qrels": ("qrels.tsv", "qrels/test.tsv")}
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """Documents to search, and queries with at least one relevant document.
+
+    Attributes:
+        documents: text by id, title first.
+        queries: text by id.
+        relevance: by query, the degree of relevance of each relevant document, at least 1.
+    """
+
+    documents: Mapping[str, str]
+    queries: Mapping[str, str]
+    relevance: Mapping[str, Mapping[str, int]]
+
+
+def find_retrieval_folder(data_dir: str | Path) -> Path:
+    """Returns ``data_dir``, its ``text/retrieval`` or its ``retrieval``: the first with a collection; else `DataError`."""
+    return find_folder(data_dir, "retrieval", "retrieval collections (NAME.corpus.jsonl.gz …)", lambda each: bool(_names(each)))
+
+
+def collections_in(data_dir: str | Path) -> tuple[str, ...]:
+    """Returns the names of the collections in a folder, in alphabetical order."""
+    return _names(find_retrieval_folder(data_dir))
+
+
+def load_collection(name: str, data_dir: str | Path) -> Collection:
+    """Returns a collection; queries without relevant documents are left out, as in the literature.
+
+    Args:
+        name: of the files, or of the folder.
+        data_dir: the folder with the collections, or its parent with ``text/retrieval`` or ``retrieval``.
+
+    Raises:
+        UnknownNameError: there is no such collection.
+        DataError: a file is missing or malformed, an id occurs twice, or a judgement names an unknown id.
+    """
+    folder = find_retrieval_folder(data_dir)
+    known = _names(folder)
+    if name not in known:
+        raise UnknownNameError(f"unknown collection '{name}'.{nearest(name, known)} {folder} has: {', '.join(known)}.")
+    whole = name if _file(folder, name, "corpus") else name.rpartition("-")[0]
+    documents = _texts(_wanted(folder, whole, "corpus"))
+    queries = _texts(_wanted(folder, name, "queries"))
+    relevance: dict[str, dict[str, int]] = {}
+    for place, (query, document, score) in read_tsv(_wanted(folder, name, "qrels"), ("query-id", "corpus-id", "score")):
+        if query not in queries or document not in documents:
+            raise DataError(f"{place}: there is no {'query' if query not in queries else 'document'} of that id.")
+        if not score.isdecimal():
+            raise DataError(f"{place}: score '{score}' must be a whole number of at least 0.")
+        if int(score) > 0:
+            relevance.setdefault(query, {})[document] = int(score)
+    if not relevance:
+        raise DataError(f"collection '{name}' of {folder} has no query with a relevant document.")
+    return Collection(documents, {each: queries[each] for each in relevance}, relevance)
+
+
+def _names(folder: Path) -> tuple[str, ...]:
+    files = {each.name.partition(".qrels.tsv")[0] for each in folder.glob("*.qrels.tsv*")}
+    return tuple(sorted(files | {each.parent.name for each in folder.glob("*/corpus.jsonl*")}))
+
+
+def _file(folder: Path, name: str, part: str) -> Path | None:
+    places = [folder / f"{name}{join}{file}{packed}" for file in _PARTS[part] for join in "./" for packed in ("", ".gz")]
+    return next((each for each in places if each.is_file()), None)
+
+
+def _wanted(folder: Path, name: str, part: str) -> Path:
+    file = _file(folder, name, part)
+    if file is None:
+        raise DataError(f"{folder} has no {name}.{_PARTS[part][0]}, also as .gz, and no {name}/{_PARTS[part][-1]}.")
+    return file
+
+
+def _texts(file: Path) -> dict[str, str]:
+    """Returns the texts of a file of JSON objects by id; title and text are joined by a blank."""
+    found: dict[str, str] = {}
+    for number, line in enumerate(read_text(file).split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            key = str(row.get("id", row.get("_id")))
+            text = f"{row.get('title') or ''} {row['text']}".strip()
+        except (ValueError, RecursionError, KeyError, AttributeError) as error:
+            raise DataError(f"{file}, line {number}: must be a JSON object with 'id' (or '_id') and 'text'.") from error
+        if key in found:
+            raise DataError(f"{file}, line {number}: id '{key}' occurs twice.")
+        found[key] = text
+    return found

@@ -1,0 +1,77 @@
+"""A static encoder for training in seconds: the mean of word vectors, as an ordinary Hugging Face folder without layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.modeling_outputs import BaseModelOutput
+
+ENCODER = f"{__name__}:StaticEncoder"
+"""The setting ``encoder`` of a recipe that trains such a folder."""
+_UNKNOWN, _PADDING = "[UNK]", "[PAD]"
+
+
+class StaticEncoder(PreTrainedModel):  # type: ignore[no-untyped-call]
+    """The word vectors of a model as its last hidden states, [n, T, D], without positions or layers."""
+
+    config_class = BertConfig
+    _supports_sdpa = True  # the configuration names one; nothing here attends
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model.config)
+        self.words: nn.Embedding = model.embeddings.word_embeddings
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **ignored: Any) -> BaseModelOutput:
+        """Returns the vectors of the tokens; the mask is that of the pooling."""
+        return BaseModelOutput(last_hidden_state=self.words(input_ids))
+
+
+def static_words(vectors: Path, texts: Iterable[str]) -> tuple[Tokenizer, Tensor]:
+    """Returns the part of a static encoder that some texts need: a tokenizer of their words, and a vector for each, [V, D].
+
+    Args:
+        vectors: folder with ``tokenizer.json`` and ``embedding.weight`` in ``model.safetensors``, as sentence-transformers'
+            ``StaticEmbedding`` has it.
+        texts: their words are kept, beside padding and unknown words, whose vectors are 0.
+    """
+    tokenizer = Tokenizer.from_file(str(vectors / "tokenizer.json"))
+    weight = load_file(vectors / "model.safetensors")["embedding.weight"].float()
+    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
+    numbers = sorted({number for each in encoded for number in each.ids} - {tokenizer.token_to_id(_UNKNOWN)})
+    words = [_PADDING, _UNKNOWN, *map(tokenizer.id_to_token, numbers)]
+    tokenizer.model = WordLevel({str(word): number for number, word in enumerate(words)}, unk_token=_UNKNOWN)
+    return tokenizer, torch.cat([torch.zeros(2, weight.shape[1]), weight[numbers]])
+
+
+def write_static_encoder(folder: Path, tokenizer: Tokenizer, vectors: Tensor) -> None:
+    """Writes a static encoder as a folder that ``AutoModel`` and ``AutoTokenizer`` load; training starts from its vectors.
+
+    Args:
+        folder: created if missing.
+        tokenizer: see `static_words`.
+        vectors: [V, D], one of each word.
+    """
+    config = BertConfig(
+        vocab_size=len(vectors),
+        hidden_size=vectors.shape[1],
+        num_hidden_layers=0,
+        num_attention_heads=1,
+        intermediate_size=4,
+        pad_token_id=0,
+    )
+    model = BertModel(config, add_pooling_layer=False)
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight.copy_(vectors)
+    model.save_pretrained(folder)
+    whole: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, unk_token=_UNKNOWN, pad_token=_PADDING, model_max_length=config.max_position_embeddings
+    )
+    whole.save_pretrained(folder)
