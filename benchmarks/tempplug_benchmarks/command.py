@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures.")
-    actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report}")
+    actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report,verify}")
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
     listing.add_argument("suite", nargs="?", help="show the tasks and profiles of this suite")
@@ -96,6 +96,18 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--format", choices=("terminal", "markdown", "html"), default="terminal", help="(default: terminal)")
     report.add_argument("--output", type=Path, metavar="FILE", help="file to write instead of standard output")
     report.set_defaults(action=_report)
+
+    verifying = actions.add_parser(
+        "verify",
+        help="repeat stored runs that are drawn at random and compare",
+        description="Repeat stored trainings drawn at random. Exit status 1: a figure differs by more than the smallest "
+        "difference that matters in its task.",
+    )
+    verifying.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a folder inside it")
+    verifying.add_argument("--runs", type=int, default=3, metavar="N", help="runs to repeat, at least 1 (default: 3)")
+    verifying.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
+    verifying.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
+    verifying.set_defaults(action=_verify)
     return parser
 
 
@@ -135,11 +147,17 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    if options.suite in (None, training.ALL) or options.table or options.paper:
+    if options.suite in (None, training.ALL) or options.table or options.paper or options.plan:
         _refuse_foreign(options, training.TITLE)
+        if options.plan:
+            if options.suite is not None:
+                raise ConfigError(f"suite '{options.suite}' must not go together with --plan, which names its own.")
+            return training.run_plan(options)
         if not (options.table or options.paper):
             if options.suite is None:
-                raise ConfigError("name a suite, all, --table PAPER/NUMBER or --paper PAPER: tempplug bench list shows them.")
+                raise ConfigError(
+                    "name a suite, all, --plan FILE, --table PAPER/NUMBER or --paper PAPER: tempplug bench list shows them."
+                )
             return training.run_all(options)
         if options.suite is not None:
             raise ConfigError(f"suite '{options.suite}' must not go together with --table or --paper, which name their own.")
@@ -153,8 +171,8 @@ def _run(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> int:
     _refuse_foreign(options, training.TITLE)
-    if options.table or options.paper:
-        raise ConfigError("a sweep must not go together with --table or --paper, which name arms of their own.")
+    if options.table or options.paper or options.plan:
+        raise ConfigError("a sweep must not go together with --table, --paper or --plan, which name arms of their own.")
     return training.run_sweep(options)
 
 
@@ -165,6 +183,12 @@ def _refuse_foreign(options: argparse.Namespace, kind: str) -> None:
         given = [each.option_strings[0] for each in actions if getattr(options, each.dest) != each.default]
         if title != kind and given:
             raise ConfigError(f"{', '.join(given)} is an option of {title}, not of {named}.")
+
+
+def _verify(options: argparse.Namespace) -> int:
+    if options.runs < 1:
+        raise ConfigError(f"runs={options.runs} must be at least 1.")
+    return training.verify(options)
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tempplug.errors import DataError, TempplugError
 from tempplug_benchmarks.run.fields import check_fields, plain, read_object
+from tempplug_benchmarks.run.fixed_plan import PLAN, FixedPlan, read_plan
 from tempplug_benchmarks.run.store import FAILED, LOOKS, Entry, Failure, Result, read_failure, read_result, result_files
 
 CONFIDENCE = 0.95
@@ -80,12 +81,14 @@ class Loaded:
         failures: failed runs.
         problems: messages about files that cannot be read.
         looks: interim analyses by suite, profile and task; empty for a task whose results were analysed only once.
+        plans: plans fixed beforehand, by suite, profile and task; without those that have none.
     """
 
     results: tuple[Result, ...]
     failures: tuple[Failure, ...]
     problems: tuple[str, ...]
     looks: Mapping[tuple[str, str, str], tuple[Look, ...]] = field(default_factory=dict)
+    plans: Mapping[tuple[str, str, str], FixedPlan] = field(default_factory=dict)
 
     def only(self, which: Callable[[Entry], bool]) -> Loaded:
         """Returns a copy with the results and failures for which the function returns true."""
@@ -95,7 +98,8 @@ class Loaded:
 def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: None) -> Loaded:
     """Returns all results below a folder; a file that is not a valid result is reported as a problem.
 
-    The results of a task with an unreadable `LOOKS` file are left out, because their p-values cannot be corrected.
+    The results of a task with an unreadable `LOOKS` or `PLAN` file are left out, because their p-values cannot be corrected;
+    so are those that a task's plan lacks.
 
     Args:
         folder: the ``--output`` of ``tempplug bench run``, or a folder inside it.
@@ -110,11 +114,17 @@ def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: 
     failures: list[Failure] = []
     problems: list[str] = []
     looks: dict[tuple[str, str, str], tuple[Look, ...]] = {}
+    plans: dict[tuple[str, str, str], FixedPlan] = {}
     for path in result_files(folder, PATTERN):
         try:
-            looked = _read_looks(path.absolute().parents[1] / LOOKS)
+            beside = path.absolute().parents[1]
+            looked, planned = _read_looks(beside / LOOKS), _read_plan(beside / PLAN)
             entry = read_failure(path) if path.name.endswith(FAILED) else read_result(path)
             check(entry)
+            if planned is not None:
+                if not planned.covers(entry):
+                    raise DataError(f"{path} is not in the plan of {planned.date} beside it, so it is left out.")
+                plans[entry.suite, entry.profile, entry.task] = planned
             looks[entry.suite, entry.profile, entry.task] = looked
             if isinstance(entry, Failure):
                 failures.append(entry)
@@ -126,7 +136,11 @@ def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: 
             problems.append(plain(f"{path}: {error}"))
     if not results and not failures and not problems:
         raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
-    return Loaded(tuple(results), tuple(failures), tuple(dict.fromkeys(problems)), looks)
+    return Loaded(tuple(results), tuple(failures), tuple(dict.fromkeys(problems)), looks, plans)
+
+
+def _read_plan(path: Path) -> FixedPlan | None:
+    return read_plan(path) if path.exists() else None
 
 
 def _read_looks(path: Path) -> tuple[Look, ...]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import random
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from rich.console import Console
@@ -23,9 +25,11 @@ from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
 from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES, draw
+from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.report import pages
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results
+from tempplug_benchmarks.run.fixed_plan import copy_plan, read_plan
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.runner import EXECUTORS, Progress, create_executor, execute
 from tempplug_benchmarks.run.store import Failure, Result
@@ -52,6 +56,9 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
     workers = "simultaneous runs, each in its own process (default: 1; on a cluster as many as fit)"
     address = "address of the cluster (default: RAY_ADDRESS, or the cluster that runs on this machine)"
     return [
+        add(
+            "--plan", type=Path, metavar="FILE", help="instead of a suite: the runs of a plan that was fixed beforehand (TOML)"
+        ),
         add("--table", nargs="+", metavar="PAPER/NUMBER", help="instead of a suite: the runs of these tables of papers"),
         add("--paper", help="instead of a suite: the runs of all tables and figures of a paper"),
         add("--strategies", nargs="+", metavar="ARM", help="arms to compare, see below (default: all)"),
@@ -69,6 +76,29 @@ def add_options(group: argparse._ArgumentGroup) -> list[argparse.Action]:
 def run(suite: Suite, options: argparse.Namespace) -> int:
     """Executes the unfinished runs of a suite and prints the requested tables; returns 1 if a run failed."""
     runs = plan(suite, options.profile, options.seeds or SEEDS, options.tasks, options.strategies)
+    status, found = _run([suite], runs, options)
+    found.print(Console())
+    return status
+
+
+def run_plan(options: argparse.Namespace) -> int:
+    """Executes the unfinished runs of a plan and prints its tables; returns 1 if a run failed.
+
+    Raises:
+        ConfigError: other options name runs too, or the folder holds another plan of these tasks.
+        DataError: the file is malformed.
+        TempplugError: the plan names an unknown suite, task or arm.
+    """
+    named = ("table", "paper", "tasks", "strategies", "seeds", "tuned", "controls")
+    given = [f"--{name}" for name in named if getattr(options, name)]
+    if given:
+        raise ConfigError(f"{' and '.join(given)} must not go together with --plan, which names the runs.")
+    fixed = read_plan(options.plan)
+    suite = load_suite(fixed.suite)
+    if suite.kind != TITLE:
+        raise ConfigError(f"suite '{fixed.suite}' of plan {options.plan} must be one that trains.")
+    runs = plan(suite, fixed.profile, fixed.seeds, fixed.tasks, fixed.arms)
+    copy_plan(options.plan, runs, options.output)
     status, found = _run([suite], runs, options)
     found.print(Console())
     return status
@@ -176,6 +206,45 @@ def _load(runs: Sequence[Run], output: Path, by_name: Mapping[str, Suite]) -> Lo
     keys = {run.key for run in runs}
     loaded = load_results(output, lambda entry: check_known(entry, by_name[entry.suite]) if entry.key in keys else None)
     return loaded.only(lambda entry: entry.key in keys)
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Repeats stored runs that are drawn at random and prints both figures; returns 1 if one differs by more than what matters.
+
+    Figures of the same kind of processor, number of threads and versions are equal; others round otherwise.
+    """
+    suites: dict[str, Suite] = {}
+    found = load_results(options.folder).results
+    for name in {each.suite for each in found}:
+        suite = load_suite(name)
+        if suite.kind == TITLE:
+            suites[name] = suite
+    stored = sorted(
+        (each for each in found if each.suite in suites and not Arm(each.arm).controlled), key=lambda each: each.key
+    )
+    if not stored:
+        raise DataError(f"{options.folder} has no result of a suite that trains.")
+    drawn = random.Random(options.seed).sample(stored, min(options.runs, len(stored)))
+    runs = [
+        next(run for run in plan(suites[each.suite], each.profile, [each.seed], [each.task], [each.arm]) if run.key == each.key)
+        for each in drawn
+    ]
+    with TemporaryDirectory() as scratch:
+        output = Path(scratch)
+        data_dir = _data_dir(options.data_dir)
+        failures = execute(runs, output, data_dir, Progress(Console(stderr=True)), create_executor("local", data_dir))
+        again = {each.key: each for each in load_results(output).results}
+    status = 1 if failures else 0
+    for run, before in zip(runs, drawn, strict=True):
+        if before.key in again:
+            metric = run.sizes.primary_metric()
+            old, new = (each.metrics[metric.name] for each in (before, again[before.key]))
+            differs = abs(new - old) > metric.smallest_difference
+            status = max(status, int(differs))
+            places = metric.decimals
+            verdict = "differs" if differs else "equal" if new == old else f"within {metric.smallest_difference:g}"
+            print(f"{before.suite} · {run.describe()}: {metric.name} {old:.{places}f}, again {new:.{places}f}: {verdict}")
+    return status
 
 
 def add_sweep_options(parser: argparse.ArgumentParser) -> None:

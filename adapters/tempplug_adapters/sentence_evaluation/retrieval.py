@@ -6,8 +6,7 @@ figures equal those of mteb on the same vectors.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,7 +153,7 @@ def measure(scores: Scores, collection: Collection) -> dict[str, float]:
 
 
 def _first(scores: Tensor, count: int) -> Tensor:
-    """Returns the columns of the highest scores of each row in descending order; of equal scores the earlier column is first."""
+    """Returns the columns of the highest scores of each row, highest first; of equal scores the earlier column."""
     bits = scores.float().add(0.0).view(torch.int32)  # of -0 as of 0
     ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
     return (ascending * 2**32 - torch.arange(scores.shape[1])).topk(count, dim=1).indices

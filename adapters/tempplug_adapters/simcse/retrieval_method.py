@@ -32,7 +32,7 @@ class RetrievalPairs(Sentences):
 
 
 class RetrievalMethod(SimCSEMethod):
-    """Queries are anchors of documents, and documents of queries; the texts of other pairs, and hard negatives, are negatives."""
+    """Queries are anchors of documents and documents of queries; texts of other pairs and hard negatives are negatives."""
 
     def load(self, recipe: RetrievalRecipe, source: Source) -> RetrievalPairs:  # type: ignore[override]
         """Returns the pairs of a file without those held out; checks that the collections exist."""
@@ -77,9 +77,7 @@ class RetrievalMethod(SimCSEMethod):
         return f"tempplug eval retrieval {folder}"
 
 
-def hold_out(
-    samples: Sequence[tuple[str, ...]], share: float
-) -> tuple[Sequence[tuple[str, ...]], Collection | None]:
+def hold_out(samples: Sequence[tuple[str, ...]], share: float) -> tuple[Sequence[tuple[str, ...]], Collection | None]:
     """Returns the samples to train on, and a collection of those held out: all with a document out of a share of them.
 
     The choice does not depend on the seed of a training. Queries that also occur in other samples are not held out.

@@ -18,6 +18,7 @@ from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
 from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
+from tempplug_benchmarks.run.fixed_plan import FixedPlan
 from tempplug_benchmarks.run.store import Entry, Failure, Result, describe_environment
 from tempplug_benchmarks.run.tuning import best_baseline, best_configurations
 from tempplug_benchmarks.suite import Suite
@@ -104,6 +105,7 @@ class Comparison:
         chosen: whether the baseline was chosen from fixed temperatures on validation data instead of declared.
         signal: whether the baseline is clearly better than the untrained arm; None if not measured.
         looks: interim analyses if seeds were added between them; otherwise empty.
+        plan: the plan that was fixed before the runs; None without one.
     """
 
     suite: str
@@ -118,6 +120,7 @@ class Comparison:
     chosen: bool
     signal: bool | None
     looks: tuple[Look, ...] = ()
+    plan: FixedPlan | None = None
 
     @property
     def primary(self) -> Metric:
@@ -142,7 +145,7 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
         here = loaded.only(lambda entry, place=place: (entry.suite, entry.profile, entry.task) == place)  # type: ignore[misc]
         suite, profile, task = place
         compared = _compare_task(suites[suite].task(task), suite, profile, here.results, here.failures)
-        comparisons.append(replace(compared, looks=loaded.looks.get(place, ())))
+        comparisons.append(replace(compared, looks=loaded.looks.get(place, ()), plan=loaded.plans.get(place)))
     return _judged(comparisons)
 
 
@@ -156,7 +159,8 @@ def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
                 if difference is not None:
                     key = (question, each.suite, each.profile_name, each.task.family or each.task.name)
                     higher, smallest = each.primary.higher_is_better, each.primary.smallest_difference
-                    comparable = Comparable(difference, higher, each.signal, smallest, max(1, len(each.looks)))
+                    seeds = len(each.plan.seeds) if each.plan else 0 if each.looks else _most_seeds(each)
+                    comparable = Comparable(difference, higher, each.signal, smallest, max(1, len(each.looks)), seeds)
                     families.setdefault(key, {})[number, row.label, question] = comparable
     found = {name: significance for family in families.values() for name, significance in judge(family).items()}
 
@@ -165,6 +169,11 @@ def _judged(comparisons: Sequence[Comparison]) -> tuple[Comparison, ...]:
         return replace(row, significance=strategy, adapting_significance=adapting)
 
     return tuple(replace(each, rows=tuple(told(number, row) for row in each.rows)) for number, each in enumerate(comparisons))
+
+
+def _most_seeds(comparison: Comparison) -> int:
+    name = comparison.primary.name
+    return max((row.summaries[name].count for row in comparison.rows if name in row.summaries), default=0)
 
 
 def consistent(loaded: Loaded) -> Loaded:

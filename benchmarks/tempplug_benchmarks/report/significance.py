@@ -17,7 +17,7 @@ POWER = 0.8
 FEW = 5
 """Minimum number of seeds for a verdict of better or worse."""
 
-Verdict = Literal["better", "worse", "too small", "no difference seen", "underpowered", "one seed", "no signal"]
+Verdict = Literal["better", "worse", "too small", "no difference seen", "underpowered", "one seed", "no signal", "mixed seeds"]
 
 
 K = TypeVar("K")
@@ -33,6 +33,8 @@ class Comparable:
         signal: whether the baseline is clearly better than the untrained arm; None if not measured.
         smallest: smallest absolute difference called better or worse, in the unit of the difference, at least 0.
         looks: number of analyses of the results, interim ones included, at least 1.
+        seeds: seeds that every arm should have, by the plan or as the others; 0 if they may differ, as `looks` are corrected
+            for. Arms with fewer get no verdict, because seeds may have been added until a difference was seen.
     """
 
     difference: Difference
@@ -40,6 +42,7 @@ class Comparable:
     signal: bool | None
     smallest: float = 0.0
     looks: int = 1
+    seeds: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
         return "one seed"
     if each.difference.count < FEW:
         return "underpowered"
+    if each.difference.count < each.seeds:
+        return "mixed seeds"
     if adjusted >= LEVEL:
         return "no difference seen"
     if abs(each.difference.mean) < each.smallest:

@@ -247,6 +247,11 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     if len(comparison.looks) > 1:
         dated = "; ".join(f"{look.date} {look.seeds}" for look in comparison.looks)
         lines.append(f"looks: {len(comparison.looks)}, by which each p is multiplied before Holm's correction: {dated}")
+    if (plan := comparison.plan) is not None:
+        done = sum(row.summaries[metric.name].count for row in comparison.rows if metric.name in row.summaries)
+        lines.append(
+            f"plan of {plan.date}, fixed before the runs: {plan.question} {done} of {len(plan.arms) * len(plan.seeds)} runs"
+        )
     if metric.smallest_difference:
         lines.append(f"smallest difference that matters: {metric.smallest_difference:g}")
     lines.append(f"signal: {_SIGNAL[comparison.signal]}")
