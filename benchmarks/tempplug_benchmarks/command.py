@@ -172,7 +172,7 @@ def _run(options: argparse.Namespace) -> int:
 def _sweep(options: argparse.Namespace) -> int:
     _refuse_foreign(options, training.TITLE)
     if options.table or options.paper or options.plan:
-        raise ConfigError("a sweep must not go together with --table, --paper or --plan, which name arms of their own.")
+        raise ConfigError("a sweep must not go together with --table, --paper or --plan, which name runs of their own.")
     return training.run_sweep(options)
 
 

@@ -13,9 +13,9 @@ from tempplug_benchmarks.run_method import RunContext
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import graph, molecule, node, recommendation
 from tempplug_benchmarks.tasks.images import ANOMALY, LONG_TAIL, VISION
-from tempplug_benchmarks.tasks.text import BIAS, SENTENCE
+from tempplug_benchmarks.tasks.text import BIAS, RETRIEVAL, SENTENCE
 
-SUITES = (node.SUITE, graph.SUITE, molecule.SUITE, SENTENCE, BIAS, VISION, LONG_TAIL, ANOMALY, recommendation.SUITE)
+SUITES = (node.SUITE, graph.SUITE, molecule.SUITE, SENTENCE, RETRIEVAL, BIAS, VISION, LONG_TAIL, ANOMALY, recommendation.SUITE)
 PROFILES = [
     (f"{suite.name}/{task.name}/{name}", task, name, profile)
     for suite in SUITES

@@ -72,7 +72,7 @@ bench list toy --papers -> --papers must be given without a suite
 bench report absent -> absent is not a folder
 bench report . --output page -> --output page goes with --format markdown or html.
 bench sweep --suite toy --output out --temperatures 0 -> temperatures=0 must be finite and greater than 0.
-bench sweep --suite toy --output out --paper macl -> a sweep must not go together with --table or --paper
+bench sweep --suite toy --output out --paper macl -> a sweep must not go together with --table, --paper or --plan
 bench sweep --suite toy --output out --busy -> --busy is an option of suites that measure speed, not of suite 'toy'.
 bench sweep --suite speed --output out -> suite 'speed' must be one that trains
 bench run speed --output out --seeds 1 -> --seeds is an option of suites that train, not of suite 'speed'.
@@ -97,7 +97,7 @@ bench run --output out --table macl/4 --budget 3 -> --budget is an option of sui
 bench run --output out graph --table macl/4 -> suite 'graph' must not go together with --table or --paper
 bench run --output out --table macl/4 --seeds 1 1 -> seeds=1, 1 must be different integers
 bench run --output out --table macl/4 --profile small -> no task of these tables has its data for profile 'small'
-bench run --output out -> name a suite, all, --table PAPER/NUMBER or --paper PAPER
+bench run --output out -> name a suite, all, --plan FILE, --table PAPER/NUMBER or --paper PAPER
 plot fixed --output curves.txt -> output=curves.txt of a plot must end in .png, .svg, .pdf.
 plot fixed --positive-similarity 1.5 -> positive_similarity=1.5 of a plot must be at least -1 and at most 1.
 plot fixed --positive-similarity nan -> positive_similarity=nan of a plot must be at least -1 and at most 1.

@@ -124,7 +124,7 @@ def test_arms_with_fewer_seeds_get_no_verdict_without_a_plan_or_looks(toy: Modul
 def test_three_looks_at_equal_arms_mark_at_most_five_per_cent_of_families() -> None:
     """Eight arms like the baseline, 5, then 8, then 12 seeds, and a stop at the first mark: the looks correct for it."""
     generator = np.random.default_rng(0)
-    families, marked, uncorrected = 200, 0, 0
+    families, marked, uncorrected = 400, 0, 0
     for _ in range(families):
         baseline = generator.normal(size=12)
         arms = generator.normal(size=(8, 12)) - baseline
