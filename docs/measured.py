@@ -15,9 +15,12 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
+
+from scipy.stats import spearmanr
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
@@ -146,6 +149,32 @@ def temperatures(arguments: str) -> list[str]:
                 shown = [f"{number:.3g}" for number in (of["first"].mean, of["last"].mean, low, high)]
                 lines.append([_link(each), f"`{row.label}`", *shown, str(of["first"].count)])
     return _table(lines)
+
+
+def lengths(arguments: str) -> list[str]:
+    """``SUITE/PROFILE SET SET …``: arms × lengths, in per cent of the baseline: mean over the sets, and the worst of them.
+
+    The tasks of a set are ``SET-short``, ``SET`` and ``SET-long``, and each has a baseline of its own, the fixed temperature
+    that is best on validation data. The last row has Spearman's correlation of the means with those of the column before.
+    """
+    where, *sets = arguments.split()
+    names = {"short": "-short", "recipe": "", "long": "-long"}
+    columns: dict[str, dict[str, list[float]]] = {}
+    for length, suffix in names.items():
+        of = columns[length] = {}
+        for comparison in _asked(" ".join(f"{where}/{each}{suffix}" for each in sets))[0]:
+            metric = comparison.primary.name
+            means = {row.label: row.summaries[metric].mean for row in comparison.rows if metric in row.summaries}
+            for label in sorted(means, key=_order):
+                of.setdefault(label, []).append(100 * (means[label] / means[comparison.baseline] - 1))
+    lines = [["strategy+objective", *(f"{length}: mean, worst" for length in names)]]
+    for label in columns["short"]:
+        cells = [f"{fmean(of[label]):+.1f}, {min(of[label]):+.1f}" for of in columns.values()]
+        lines.append([f"`{label}`", *cells])
+    trained = [label for label in columns["short"] if label != UNTRAINED.label]
+    means = [[fmean(of[label]) for label in trained] for of in columns.values()]
+    orders = [f"{spearmanr(*pair).statistic:+.2f}" for pair in pairwise(means)]
+    return _table([*lines, ["order: correlation with the column before", NOTHING, *orders]])
 
 
 def papers(arguments: str) -> list[str]:
@@ -339,7 +368,7 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
-    **{"temperatures": temperatures, "papers": papers},
+    **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }

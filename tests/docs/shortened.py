@@ -27,6 +27,7 @@ TWO_STEPS = "--max-steps 2 --per-device-train-batch-size 8"
 # (regular expression, what replaces it); `^` and `$` are the ends of a line
 RULES: list[tuple[str, str]] = [
     (r"^(tempplug train simcse .*)$", rf"\1 --model-name-or-path bert {TWO_STEPS} --no-evaluate"),
+    (r"^(tempplug train retrieval .*)$", rf"\1 --max-length 32 {TWO_STEPS}"),
     (r"^(tempplug train mabel .*)$", rf"\1 --model-name-or-path masked-bert {TWO_STEPS} --no-evaluate"),
     (r"^(tempplug train clip .*)--model-name-or-path \S+(.*)$", rf"\1--model-name-or-path tiny-clip\2 {TWO_STEPS}"),
     (r"^(tempplug train (?:grace|graphcl) .*)$", r"\1 --num-train-epochs 1"),
@@ -73,6 +74,17 @@ def embeddings(path: Path) -> None:
     np.save(path, common + (0.3 if path.stem == "positives" else 0.0) * noise)
 
 
+def save_collection(folder: Path) -> None:
+    """A collection in BEIR's layout, whose documents are the second sentences of pairs."""
+    (folder / "qrels").mkdir(parents=True)
+    for name, column in (("queries", 0), ("corpus", 1)):
+        rows = (json.dumps({"_id": str(number), "text": pair[column]}) for number, pair in enumerate(PAIRS))
+        lines(*rows)(folder / f"{name}.jsonl")
+    lines("query-id\tcorpus-id\tscore", *(f"{number}\t{number}\t1" for number in range(len(PAIRS))))(
+        folder / "qrels" / "test.tsv"
+    )
+
+
 def script(path: Path) -> None:
     """The training script that the guide to sweeps shows whole."""
     (shown,) = (each for each in snippets("docs/watch.md") if each.title == path.name)
@@ -89,6 +101,7 @@ FILES: dict[str, Callable[[Path], object]] = {
     "masked-bert": partial(write_tiny_encoder, seed=0, layers=1, width=32, words=["he", "she", "man", "woman"], masked=True),
     "tiny-clip": lambda path: save_clip(path, ["a", "picture", "all", *COLOURS]),
     "pictures": save_pictures,
+    "collections": lambda path: save_collection(path / "own"),
     "pairs.jsonl": lines(*(json.dumps({"anchor": a, "positive": b}) for a, b in PAIRS)),
     "nli_for_simcse.csv": lines(
         "sent0,sent1,hard_neg", *(f"{a},{b},{other}" for (a, b), (other, _) in zip(PAIRS, reversed(PAIRS), strict=True))
