@@ -40,7 +40,9 @@ def tiled_statistics(
     similarity, logit, positive, negative, columns, top = apply_rows(
         work, torch.is_grad_enabled(), block.anchors, candidates, offset, *learned
     )
-    if logit is None:
+    if roles.positives is not None and not roles.positives.runs:
+        logit = similarity  # of no positive any number does
+    elif logit is None:
         bound = logit_map
         if not logit_map.uniform:
             rows = torch.arange(roles.anchors, device=roles.device)
