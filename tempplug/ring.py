@@ -125,7 +125,7 @@ class Ring:
             arrived = self.passed(held, loads, owner) if step + 1 < rows.world else None
             yield owner, _unpack(held, loads, owner)
             if arrived is not None:
-                held = arrived()
+                held, arrived = arrived(), None
 
     def passed(self, packed: Tensor, loads: Sequence[Load], owner: int) -> Callable[[], Tensor]:
         """Sends what belongs to ``owner`` to the next process; returns what waits for that of the process before the owner."""
@@ -261,6 +261,7 @@ class _Call:
                     self.found.append(part)
                 else:
                     self.found[number] = _merged(self.found[number], part, self.pairs[number] is not None)
+            del tensors  # before the next are on their way
         return tuple(number.clone() for each in self.found for number in _numbers(each))
 
     def parts(self, owner: int, tensors: Sequence[Tensor], mean: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
@@ -276,7 +277,7 @@ class _Call:
                 logit_map = logit_map.against([each for each, place in places if place[0] == number])
                 terms = self._terms(own, direction, views, (owner, number))
             similarity = roles.positive_similarity(*bare)
-            block = Block(direction.anchors, direction.candidates, bare, roles, similarity, views.precision)
+            block = Block(direction.anchors, direction.candidates, bare, roles, similarity, views.precision, keeps=False)
             part = Prepared(direction, block, logit_map, own.batch, False, terms)
             wanted = Wanted(mean, 0, self.pairs[number])
             (found,), self.engine = statistics_of(self.ring.loss_fn.engine, [part], [logit_map], wanted)
@@ -293,50 +294,49 @@ class _Call:
 
     def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Returns the gradients of the operands."""
-        total: list[Tensor | None] = [None] * len(self.operands)
+        total: dict[int, Tensor | None] = {}
         arrived: Callable[[], Tensor] | None = None
         for owner, tensors in self.ring.chunks(self.loads):
-            foreign = owner != self.ring.views.rows.rank
-            pairs = zip(self.loads, tensors, strict=True)
-            leaves = [each.requires_grad_() for load, each in pairs if foreign and load.own.requires_grad]
-            found = self._of_chunk(owner, tensors, [*self.leaves, *leaves], gradients)
-            for number, more in enumerate(found[: len(total)]):
-                have = total[number]
-                total[number] = more if have is None else have if more is None else have + more
-            if leaves:
-                own = zip(leaves, found[len(total) :], strict=True)
-                packed = _pack(torch.zeros_like(leaf) if each is None else each for leaf, each in own)
+            packed = self._add_part(owner, tensors, gradients, total)
+            del tensors
+            if packed is not None:
                 if arrived is not None:
                     for each, more in zip(*(_unpack(both, self.learned, owner) for both in (packed, arrived())), strict=True):
                         each.add_(more)
                 arrived = self.ring.passed(packed, self.learned, owner)
-        place = {id(each): number for number, each in enumerate(self.operands)}
         if arrived is not None:
-            for load, more in zip(self.learned, _unpack(arrived(), self.learned, self.ring.views.rows.rank), strict=True):
-                number = place[id(load.own)]
-                have = total[number]
-                total[number] = more if have is None else have + more
-        return total
+            for load, more in zip(self.learned, _unpack(arrived(), self.learned, self.views.rows.rank), strict=True):
+                _add(total, load.own, more)
+        return [total.get(id(each)) for each in self.operands]
 
-    def _of_chunk(
-        self, owner: int, tensors: Sequence[Tensor], inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]
-    ) -> Sequence[Tensor | None]:
-        """Returns the gradients of the inputs that come from the candidates of one process."""
-        outputs: list[tuple[Tensor, Tensor]] = []
+    def _add_part(
+        self, owner: int, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], total: dict[int, Tensor | None]
+    ) -> Tensor | None:
+        """Adds the gradients from one process's candidates; returns those of the candidates, None where they are its own."""
+        pairs = zip(self.loads, tensors, strict=True)
+        of_others = [each.requires_grad_() for load, each in pairs if load.own.requires_grad and owner != self.views.rows.rank]
+        # One number, because gradients given to `torch.autograd.grad` make it load sympy, for seconds.
+        along: list[Tensor] = []
         with torch.enable_grad():
             for number, part, positives in self.parts(owner, tensors, False):
-                whole, summed = self.found[number], self.pairs[number] is not None
-                shares = _shares(part, whole, summed, positives)
-                of_block = zip(_numbers(part), gradients[4 * number : 4 * number + 4], shares, strict=True)
-                outputs += [
-                    (each, gradient * share)
-                    for each, gradient, share in of_block
-                    if gradient is not None and share is not None and each.requires_grad
-                ]
-        if not outputs:
-            return [None] * len(inputs)
-        of_outputs = [each for each, _ in outputs], [each for _, each in outputs]
-        return torch.autograd.grad(of_outputs[0], inputs, of_outputs[1], allow_unused=True)
+                shares = _shares(part, self.found[number], self.pairs[number] is not None, positives)
+                for each, gradient, share in zip(_numbers(part), gradients[4 * number :], shares, strict=False):
+                    if gradient is not None and share is not None and each.requires_grad:
+                        along.append((each * (gradient * share)).sum())
+        inputs = [*self.leaves, *of_others]
+        found: Sequence[Tensor | None] = [None] * len(inputs)
+        if along:
+            found = torch.autograd.grad(along, inputs, allow_unused=True)
+        for operand, more in zip(self.operands, found, strict=False):
+            _add(total, operand, more)
+        of_candidates = zip(of_others, found[len(self.operands) :], strict=True)
+        return _pack(torch.zeros_like(rows) if each is None else each for rows, each in of_candidates) if of_others else None
+
+
+def _add(total: dict[int, Tensor | None], operand: Tensor, more: Tensor | None) -> None:
+    """Adds a gradient of an operand."""
+    have = total.get(id(operand))
+    total[id(operand)] = more if have is None else have if more is None else have + more
 
 
 def _numbers(rows: RowStatistics) -> tuple[Tensor, ...]:

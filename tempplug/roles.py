@@ -345,6 +345,7 @@ class Block:
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings; a GPU's matrix units need not keep more.
         scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
+        keeps: whether an engine may keep what it found of each pair for the backward pass.
     """
 
     anchors: Tensor
@@ -354,6 +355,7 @@ class Block:
     positive_similarity: Tensor
     precision: torch.dtype
     scores: Tensor | None = None
+    keeps: bool = True
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""
