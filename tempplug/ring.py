@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
 
 HARD = "hard_negatives"
+# What has a gradient of the statistics of a block.
+NUMBERS = ("positive_logit", "positive_similarity", "positive_lse", "negative_lse")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +181,8 @@ class Ring:
         else:
             with torch.no_grad():
                 flat = call.forward()
-        found = []
-        for number, each in enumerate(call.found):
-            logit, similarity, positive, negative = flat[4 * number : 4 * number + 4]
-            found.append(
-                replace(
-                    each, positive_logit=logit, positive_similarity=similarity, positive_lse=positive, negative_lse=negative
-                )
-            )
-        return found, call.engine
+        of_blocks = zip(call.found, zip(*[iter(flat)] * len(NUMBERS), strict=True), strict=True)
+        return [replace(each, **dict(zip(NUMBERS, own, strict=True))) for each, own in of_blocks], call.engine
 
 
 def _leaf(tensor: Tensor) -> Tensor:
@@ -254,7 +249,7 @@ class _Call:
         return [Load((number, place), each, sizes) for place, each in enumerate(found)]
 
     def forward(self) -> tuple[Tensor, ...]:
-        """Returns positive logit, similarity and sum, and negative sum, of each block after the other, without gradient."""
+        """Returns the `NUMBERS` of one block after the other, without gradient."""
         for owner, tensors in self.ring.chunks(self.loads):
             for number, part, _ in self.parts(owner, tensors, self.mean):
                 if number == len(self.found):
@@ -262,7 +257,7 @@ class _Call:
                 else:
                     self.found[number] = _merged(self.found[number], part, self.pairs[number] is not None)
             del tensors  # before the next are on their way
-        return tuple(number.clone() for each in self.found for number in _numbers(each))
+        return tuple(getattr(each, name).clone() for each in self.found for name in NUMBERS)
 
     def parts(self, owner: int, tensors: Sequence[Tensor], mean: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
         """Yields each block's number, its statistics over the candidates of one process, and whether positives may be there."""
@@ -320,13 +315,13 @@ class _Call:
         with torch.enable_grad():
             for number, part, positives in self.parts(owner, tensors, False):
                 shares = _shares(part, self.found[number], self.pairs[number] is not None, positives)
-                for each, gradient, share in zip(_numbers(part), gradients[4 * number :], shares, strict=False):
+                of_block = gradients[number * len(NUMBERS) :]
+                for name, gradient, share in zip(NUMBERS, of_block, shares, strict=False):
+                    each = getattr(part, name)
                     if gradient is not None and share is not None and each.requires_grad:
                         along.append((each * (gradient * share)).sum())
         inputs = [*self.leaves, *of_others]
-        found: Sequence[Tensor | None] = [None] * len(inputs)
-        if along:
-            found = torch.autograd.grad(along, inputs, allow_unused=True)
+        found = torch.autograd.grad(along, inputs, allow_unused=True) if along else [None] * len(inputs)
         for operand, more in zip(self.operands, found, strict=False):
             _add(total, operand, more)
         of_candidates = zip(of_others, found[len(self.operands) :], strict=True)
@@ -337,10 +332,6 @@ def _add(total: dict[int, Tensor | None], operand: Tensor, more: Tensor | None) 
     """Adds a gradient of an operand."""
     have = total.get(id(operand))
     total[id(operand)] = more if have is None else have if more is None else have + more
-
-
-def _numbers(rows: RowStatistics) -> tuple[Tensor, ...]:
-    return rows.positive_logit, rows.positive_similarity, rows.positive_lse, rows.negative_lse
 
 
 def _share(part: Tensor, whole: Tensor) -> Tensor:
@@ -354,7 +345,7 @@ def _of_positives(rows: RowStatistics, summed: bool) -> Tensor:
 
 
 def _shares(part: RowStatistics, whole: RowStatistics, summed: bool, positives: bool) -> tuple[Tensor | None, ...]:
-    """Returns the derivatives of the `_numbers` of rows along those of a part of their candidates; None for 0."""
+    """Returns the derivatives of the `NUMBERS` of rows along those of a part of their candidates; None for 0."""
     one = torch.ones_like(whole.negative_lse)
     of_negatives = one if summed else _share(part.negative_lse.detach(), whole.negative_lse)
     if not positives:
