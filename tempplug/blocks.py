@@ -27,6 +27,7 @@ class Prepared:
     Attributes:
         batch: that the strategy saw; ``fresh`` says whether the strategy still has to observe it.
         terms: of its negatives, without what the layout hides.
+        pairs: what terms see of the block; None without terms.
     """
 
     direction: Direction
@@ -35,6 +36,12 @@ class Prepared:
     batch: Batch
     fresh: bool
     terms: tuple[TermMap, ...] = ()
+    pairs: Pairs | None = None
+
+
+def terms_of(terms: Sequence[NegativeTerm], direction: Direction) -> list[NegativeTerm]:
+    """Returns those of the terms that are meant for a block."""
+    return [each for each in terms if not each.blocks or direction.name in each.blocks]
 
 
 def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
@@ -59,6 +66,7 @@ def pairs_of(direction: Direction, views: Views, similarity: Tensor, main: Pairs
         of_candidates=partial(_argument, views, of_candidates),
         hard=None if views.hard_negatives is None else torch.cat(hard),
         owned=views.hard_negatives is None or views.hard_rows is not None,
+        whole=views.chunk is None,
         main=main,
     )
 
@@ -70,7 +78,7 @@ def _argument(views: Views, parts: Sequence[Part], name: str, of_row: bool = Fal
         if part.name in given:
             found.append(given[part.name][part.everyone])
         elif of_row and part.name == "hard_negatives" and views.hard_rows is not None and "view_a" in given:
-            found.append(given["view_a"][True][views.hard_rows])
+            found.append(given["view_a"][True][views.hard_rows - views.start])
         else:
             wanted = ", ".join(f"'{each}': ..." for each in dict.fromkeys([*given, *(each.name for each in parts)]))
             raise ShapeError(f"{name}= is needed of {part.name}, too: pass {name}={{{wanted}}}.")

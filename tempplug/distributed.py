@@ -20,6 +20,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, ProcessError, ShapeError
 from tempplug.transforms import shared
+from tempplug.types import Gather
 
 # What a process announces in place of its number of rows when it cannot go on.
 REFUSED = -1
@@ -32,7 +33,7 @@ MARKING = 1 << 14
 class Processes:
     """The processes that contrast their rows: a ``ProcessGroup``, or a one-dimensional ``DeviceMesh``; else `ConfigError`."""
 
-    def __init__(self, group: Any, gather: bool) -> None:
+    def __init__(self, group: Any, gather: Gather) -> None:
         if not gather:
             raise ConfigError("group= names the processes of gather=True, and gather is False.")
         if dist.is_available() and isinstance(group, dist.ProcessGroup):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.blocks import Prepared, joined, pairs_of, statistics_of, term_maps, with_row_terms
+from tempplug.blocks import Prepared, joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
@@ -22,6 +22,7 @@ from tempplug.layouts import Direction, Views
 from tempplug.negatives.base import Pairs, TermMap
 from tempplug.record import Step, Trace
 from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
+from tempplug.ring import Ring, make_ring
 from tempplug.roles import Block
 from tempplug.scores import views_of_scores
 from tempplug.strategies.base import Strategy
@@ -42,6 +43,7 @@ class Head:
         self.strategy, self.objective, self.layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
         self.terms = loss_fn.terms if loss_fn.negatives._modules else []
         self.observing = loss_fn.training and loss_fn.strategy.observes
+        self.ring: Ring | None = None
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss of raw embeddings, reduced; ``given`` holds the optional arguments of the call that were given."""
@@ -99,13 +101,16 @@ class Head:
         """Returns the blocks, ready for an engine; None where no anchor of any process has a positive."""
         prepared: list[Prepared] = []
         main: Pairs | None = None
-        for direction in self.layout.build(views):
+        directions = self.layout.build(views)
+        if views.chunk is not None:
+            self.ring = make_ring(self.loss_fn, views, directions)
+        for direction in directions:
             found = self._prepare(direction, views, prepared[0] if prepared else None)
             if found is None:
                 return None
             if self.terms:
                 pairs = pairs_of(direction, views, found.block.positive_similarity, None if direction.paired else main)
-                found.terms = self._terms(found, pairs, views, first=not prepared)
+                found.terms, found.pairs = self._terms(found, pairs, views, first=not prepared), pairs
                 main = main or pairs
             if self.objective.top and (self.terms or found.direction.hidden):
                 raise ConfigError(
@@ -117,11 +122,16 @@ class Head:
 
     def _terms(self, found: Prepared, pairs: Pairs, views: Views, first: bool) -> tuple[TermMap, ...]:
         """Returns the terms of a block; those that count have seen the call, and of a second computation are as they were."""
-        meant = [term for term in self.terms if not term.blocks or found.direction.name in term.blocks]
+        meant = terms_of(self.terms, found.direction)
         counting = [term for term in self.terms if term.observes] if self.loss_fn.training else []
         if not counting:
             return term_maps(meant, pairs)
         replay = self.loss_fn._counted
+        if self.ring is not None and recomputing():
+            raise ConfigError(
+                f"negative term '{counting[0].name}' counts, so a checkpoint cannot compute the terms of other processes again "
+                "where gather='ring': use gather=True, or call the loss outside of torch.utils.checkpoint."
+            )
         counted = replay.recall(found.batch) if recomputing() else None
         if counted is None:
             if first and not self.step.row_losses:  # once for all heads
@@ -147,6 +157,9 @@ class Head:
         own, counts = similarity, None
         if roles.positives is None:
             counts = roles.positive_count
+            if self.ring is not None:
+                own, counts = self.ring.positive_similarity()
+            similarity = own
             own = own if roles.fewest_positives else own[counts > 0]
         positives = own
         if rows.world > 1:
@@ -184,7 +197,10 @@ class Head:
     def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: Sequence[LogitMap] = ()) -> list[RowStatistics]:
         """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
         maps = maps or [each.logit_map for each in prepared]
-        found, self.step.engine = statistics_of(self.loss_fn.engine, prepared, maps, wanted)
+        if self.ring is None:
+            found, self.step.engine = statistics_of(self.loss_fn.engine, prepared, maps, wanted)
+        else:
+            found, self.step.engine = self.ring.statistics(prepared, maps, wanted)
         if self.layout.joint:
             found = [joined(found, [each.direction.paired for each in prepared], wanted.pair_function)]
         if self.terms and (of_rows := [each for each in self.terms if each.reads_rows]):
@@ -209,7 +225,10 @@ class Head:
         """Returns which anchors have no negative, [N]; None where all are known to have some. The first such batch warns."""
         roles, objective = prepared.block.roles, self.objective
         without = roles.without_negatives
-        counted = without is not None
+        if self.ring is not None:  # the roles are those of this process's candidates, and every other process has some
+            everyone = roles.positives is not None and prepared.direction.everyone
+            without = None if everyone else statistics.negative_count == 0
+        counted = without is not None and (self.ring is None or not without.is_cuda)
         if (self.terms or prepared.direction.hidden or self.layout.joint) and objective.pair_function is None:
             without = statistics.negative_lse.detach() == -torch.inf
             counted = not without.is_cuda

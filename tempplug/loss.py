@@ -27,10 +27,11 @@ from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
 from tempplug.reduction import blame
+from tempplug.ring import check_ring
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
-from tempplug.types import EngineName, LayoutName, ObjectiveName, Reduction, StepRecord
+from tempplug.types import EngineName, Gather, LayoutName, ObjectiveName, Reduction, StepRecord
 from tempplug.views import split_heads
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class ContrastiveLoss(nn.Module):
             `tempplug.negatives` lists them.
         symmetric: of ``cross-view``: average both directions.
         reduction: ``mean``, ``sum`` or ``none``; anchors without a positive leave the mean (and are 0 under ``none``).
-        gather: candidates of all processes; without a process group it changes nothing.
+        gather: candidates of all processes; without a process group it changes nothing. ``"ring"``: the same loss and gradient
+            from the candidates of one process after the other, which go round; a process then holds those of two at a time, and
+            sends half as much again. ``amcl-top`` and ``engine="triton"`` need True (docs/distributed.md).
         group: the processes of ``gather``: a ``ProcessGroup`` or one dimension of a ``DeviceMesh``, e.g. ``mesh["dp"]``; None
             means all. Processes of tensor, sequence or context parallelism hold the same rows and must not be among them.
         engine: ``auto``, ``dense``, ``tiled`` or ``triton``, see `tempplug.engine.dispatch`; ``record.engine`` says which ran.
@@ -82,7 +85,7 @@ class ContrastiveLoss(nn.Module):
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         symmetric: bool = False,
         reduction: Reduction = "mean",
-        gather: bool = False,
+        gather: Gather = False,
         group: Any = None,
         engine: EngineName = "auto",
         **unknown: Never,
@@ -102,12 +105,16 @@ class ContrastiveLoss(nn.Module):
             )
         if not isinstance(reduction, str) or reduction not in get_args(Reduction):
             raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")
-        if not isinstance(gather, bool):
-            raise ConfigError(f"gather={gather!r} must be True or False.")
+        if not isinstance(gather, bool) and gather != "ring":
+            raise ConfigError(f"gather={gather!r} must be True, False or 'ring'.")
         for term in self.terms:
             term.check_with(self.layout, self.objective)
         if gather and not self.layout.gathers:
-            raise ConfigError(f"gather=True has no meaning for layout '{self.layout.name}', whose roles are given outright.")
+            raise ConfigError(
+                f"gather={gather!r} has no meaning for layout '{self.layout.name}', whose roles are given outright."
+            )
+        if gather == "ring":
+            check_ring(self.layout, self.objective, engine)
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
         self.group = None if group is None else Processes(group, gather)
         # A list, because assigning attributes of a module costs more than some operations on tensors.

@@ -36,7 +36,7 @@ class Pairing:
 
     Attributes:
         runs: ``(start, stop, shift)``: anchors ``start`` to ``stop`` (excluded) go with candidate ``i + shift``. The runs
-            cover all anchors in order.
+            cover all anchors in order; there are none where no candidate goes with any anchor.
 
     >>> Pairing(((0, 2, 2), (2, 4, -2))).columns(torch.tensor([0, 1, 2, 3]))
     tensor([2, 3, 0, 1])
@@ -53,6 +53,8 @@ class Pairing:
 
     def columns(self, rows: Tensor) -> Tensor:
         """Returns the candidate of each of these anchors, in the shape of ``rows``."""
+        if not self.runs:
+            return torch.full_like(rows, -1)
         columns = rows + self.runs[0][2]
         for start, _, shift in self.runs[1:]:
             columns = torch.where(rows >= start, rows + shift, columns)
@@ -146,6 +148,8 @@ class PairRoles:
     def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns each anchor's mean product with its positives, [N] (0 where it has none), of rows without gradient."""
         if self.positives is not None:
+            if not self.positives.runs:
+                return anchors.new_zeros(self.anchors)
             paired: Tensor = torch.linalg.vecdot(anchors, self.positives.partners(candidates))
             return paired
         if self.positive_mask is not None:
@@ -167,7 +171,7 @@ class PairRoles:
     def positive_count(self) -> Tensor:
         """The number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.positives is not None:
-            return torch.ones(self.anchors, dtype=torch.int64, device=self.device)
+            return torch.full((self.anchors,), int(bool(self.positives.runs)), dtype=torch.int64, device=self.device)
         if self.positive_mask is not None:
             return _row_sums(self.positive_mask)
         return self._class_sizes - self._own
@@ -200,7 +204,7 @@ class PairRoles:
 
     @once
     def classes(self) -> tuple[Tensor, Tensor]:
-        """The classes of anchors [N] and of candidates [M'], numbers from 0 to M; hard negatives have none."""
+        """The classes of anchors [N] and of candidates [M'], numbers below `_most_classes`; hard negatives have none."""
         if self.anchor_labels is None or self.candidate_labels is None:
             raise RuntimeError("these roles hold no labels.")
         alike = self.candidate_labels is self.anchor_labels
@@ -215,13 +219,14 @@ class PairRoles:
     def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels decide which they are."""
         own, others = self.classes
-        sums = torch.zeros_like(candidates).index_add_(0, others, candidates[: len(others)]).index_select(0, own)
+        sums = candidates.new_zeros(self._most_classes, candidates.shape[1])
+        sums = sums.index_add_(0, others, candidates[: len(others)]).index_select(0, own)
         return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
 
-    def sums_of_anchors(self, anchors: Tensor, candidates: int) -> Tensor:
-        """Returns for each of M candidates with a label the sum of the anchors [N, D] that it is positive to, [M', D]."""
+    def sums_of_anchors(self, anchors: Tensor) -> Tensor:
+        """Returns for each candidate with a label the sum of the anchors [N, D] that it is positive to, [M', D]."""
         own, others = self.classes
-        sums = anchors.new_zeros(candidates, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
+        sums = anchors.new_zeros(self._most_classes, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
         for start, stop, shift in () if self.ignored is None else self.ignored.runs:
             sums[start + shift : stop + shift].sub_(anchors[start:stop])
         return sums
@@ -241,7 +246,7 @@ class PairRoles:
     def fewest_positives(self) -> int:
         """The smallest number of positives of an anchor as far as it is known without waiting for the device, else 0."""
         if self.positives is not None:
-            return 1
+            return int(bool(self.positives.runs))
         if self.device.type != "cpu":
             return 0
         counts = self._class_sizes if self.positive_mask is None else self.positive_count
@@ -259,6 +264,11 @@ class PairRoles:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self.classes
         return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
+
+    @property
+    def _most_classes(self) -> int:
+        """No class has a number as large as this: M, or N + M where anchors need not be candidates."""
+        return self.candidates + (self.anchors if self.ignored is None else 0)
 
     @property
     def _own(self) -> int:
@@ -335,6 +345,7 @@ class Block:
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings; a GPU's matrix units need not keep more.
         scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
+        keeps: whether an engine may keep what it found of each pair for the backward pass.
     """
 
     anchors: Tensor
@@ -344,6 +355,7 @@ class Block:
     positive_similarity: Tensor
     precision: torch.dtype
     scores: Tensor | None = None
+    keeps: bool = True
 
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""

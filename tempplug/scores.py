@@ -45,7 +45,11 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
     own = columns if masks else size
-    rows = {"view_a": anchors, "view_b": candidates[:own], "hard_negatives": candidates[own:] if columns > own else None}
+    rows: dict[str, Any] = {
+        "view_a": anchors,
+        "view_b": candidates[:own],
+        "hard_negatives": candidates[own:] if columns > own else None,
+    }
     return Views(
         size=size,
         rows=rows_of_one(size),
@@ -70,7 +74,9 @@ def refuse_cosines_only(loss_fn: ContrastiveLoss) -> None:
     """Raises ConfigError where a part of the loss has no meaning for scores in place of cosines."""
     layout = loss_fn.layout
     if loss_fn.gather:
-        raise ConfigError("gather=True has no meaning for from_scores: other processes have no scores of this one's rows.")
+        raise ConfigError(
+            f"gather={loss_fn.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows."
+        )
     if loss_fn.engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{loss_fn.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
     if not layout.takes_scores:

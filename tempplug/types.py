@@ -30,6 +30,8 @@ LayoutName = Literal["two-view", "cross-view", "queue", "labels", "masks"]
 """Pair layouts by name, see `tempplug.layouts`."""
 Reduction = Literal["mean", "sum", "none"]
 """What `tempplug.ContrastiveLoss` makes of the losses of the anchors."""
+Gather = bool | Literal["ring"]
+"""Whether a loss compares with the candidates of all processes, and ``ring`` for those of one after the other."""
 EngineName = Literal["auto", "dense", "tiled", "triton"]
 """Engines by name, and ``auto`` for the fastest that can do a block; see `tempplug.engine.dispatch`."""
 

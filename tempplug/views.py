@@ -72,16 +72,20 @@ def views_of_embeddings(
     views.rows, of_hard = distributed.share_sizes(views.size, hard, device, mark)
     if views.rows.world > 1:
         loss_fn._checked.add(_MARKED)
-        _gather(views, of_hard)
+        if views.hard_rows is not None:
+            views.hard_rows = views.hard_rows + views.rows.offset
+        if loss_fn.gather == "ring":
+            views.chunk, views.hard_sizes = views.rows.rank, of_hard.sizes
+        else:
+            _gather(views, of_hard)
     return views, without
 
 
 def _gather(views: Views, of_hard: Rows) -> None:
     """Sets the rows of all processes, by one collective."""
     view_a, view_b = (views.view_a, views.view_b) if views.joined is None else views.joined.split_with_sizes([views.size] * 2)
-    hard_rows = None if views.hard_rows is None else views.hard_rows + views.rows.offset
     of_views = {"all_a": view_a, "all_b": view_b, "all_labels": views.labels}
-    of_negatives = {"hard_negatives": views.hard_negatives, "hard_rows": hard_rows, "hard_mask": views.hard_mask}
+    of_negatives = {"hard_negatives": views.hard_negatives, "hard_rows": views.hard_rows, "hard_mask": views.hard_mask}
     parts = {name: each for name, each in (of_views | of_negatives).items() if each is not None}
     # A queue is the same in every process.
     arguments = [(values, part) for values in views.row_arguments.values() for part in values if part != "queue"]

@@ -11,8 +11,11 @@ for layout in two-view cross-view:directions=ab+ba,softmax=separate; do
         for world in 1 2 4 8; do
             check=""
             [ "$rows" -gt 4096 ] && check="--no-check"
-            torchrun --standalone --nproc-per-node "$world" -m tempplug_benchmarks.processes --rows "$rows" --dimension "$dimension" \
-                --dtype "$dtype" --layout "$layout" --steps 20 --output "$output" $check "$@"
+            for gather in all ring; do
+                torchrun --standalone --nproc-per-node "$world" -m tempplug_benchmarks.processes --rows "$rows" \
+                    --dimension "$dimension" --dtype "$dtype" --layout "$layout" --gather "$gather" --steps 20 --output "$output" \
+                    $check "$@"
+            done
         done
     done
 done

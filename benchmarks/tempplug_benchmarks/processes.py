@@ -2,10 +2,12 @@
 
     torchrun --nproc-per-node 8 -m tempplug_benchmarks.processes --rows 4096 --dimension 1024 --output results.jsonl
 
+``--gather ring`` measures the candidates that go round.
+
 Process 0 appends one JSON line: the arguments, the world size, and of the slowest or largest process milliseconds, peak MiB and
-MiB sent by a step (a ring's share of each collective, (W - 1) times what a process gives or receives). ``error`` is the largest
-difference of the gradient from that of one process with all rows, relative to its largest entry; it needs the memory of all
-rows, and is left out with ``--no-check``.
+MiB sent by a step (of a collective its share as a ring, (W - 1) times what a process gives or receives). ``error`` is the
+largest difference of the gradient from that of one process with all rows, relative to its largest entry; it needs the memory of
+all rows, and is left out with ``--no-check``.
 """
 
 from __future__ import annotations
@@ -37,6 +39,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float64"), default="float32", help="of the embeddings")
     parser.add_argument("--strategy", default="learnable", help="spec string (default: %(default)s)")
     parser.add_argument("--layout", default="two-view", help="spec string (default: %(default)s)")
+    parser.add_argument(
+        "--gather", choices=("all", "ring"), default="all", help="candidates at once, or one process's at a time"
+    )
     parser.add_argument("--steps", type=int, default=5, help="timed steps (default: %(default)s)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--no-check", action="store_true", help="do not compare with one process")
@@ -55,8 +60,8 @@ def views(arguments: argparse.Namespace, rank: int, device: torch.device) -> tup
 
 @contextmanager
 def counting(sent: list[int]) -> Iterator[None]:
-    """Appends the bytes that this process sends in each collective that sends rows."""
-    before = {name: getattr(dist, name) for name in COLLECTIVES if hasattr(dist, name)}
+    """Appends the bytes that this process sends in each message of rows."""
+    before = {name: getattr(dist, name) for name in (*COLLECTIVES, "batch_isend_irecv") if hasattr(dist, name)}
 
     def replacement(name: str, call: Any) -> Any:
         def noting(output: Tensor, given: Tensor, **options: Any) -> Any:
@@ -66,8 +71,12 @@ def counting(sent: list[int]) -> Iterator[None]:
 
         return noting
 
+    def noting_sends(operations: list[dist.P2POp]) -> Any:
+        sent.append(sum(each.tensor.nbytes for each in operations if each.op is dist.isend))
+        return before["batch_isend_irecv"](operations)
+
     for name, call in before.items():
-        setattr(dist, name, replacement(name, call))
+        setattr(dist, name, noting_sends if name == "batch_isend_irecv" else replacement(name, call))
     try:
         yield
     finally:
@@ -91,7 +100,9 @@ def main() -> None:
         torch.cuda.set_device(rank % torch.cuda.device_count())
     device = torch.device(arguments.device, torch.cuda.current_device() if arguments.device == "cuda" else 0)
     torch.set_num_threads(1)
-    loss_fn = tempplug.ContrastiveLoss(arguments.strategy, layout=arguments.layout, gather=True).to(device)
+    loss_fn = tempplug.ContrastiveLoss(
+        arguments.strategy, layout=arguments.layout, gather=arguments.gather == "all" or "ring"
+    ).to(device)
     view_a, view_b = views(arguments, rank, device)
     start, sent, times = peak(device), list[int](), []
     with counting(sent):

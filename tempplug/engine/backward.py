@@ -148,7 +148,7 @@ class Backward:
             if of_left is not None:
                 of_left.addcmul_(work.roles.sums_of_class(anchors, candidates), factor)
             if across is not None:
-                sums = work.roles.sums_of_anchors(anchors * factor, len(candidates))
+                sums = work.roles.sums_of_anchors(anchors * factor)
                 across[: len(sums)].add_(sums)
         elif work.marks is None and self.of_similarity is not None:
             self._add_pairs(self.of_similarity, of_left, across)

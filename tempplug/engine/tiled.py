@@ -38,9 +38,11 @@ def tiled_statistics(
     work = Pass(block, logit_map, learned, mirrored, wanted, terms, offset)
     candidates = None if block.candidates is block.anchors else block.candidates
     similarity, logit, positive, negative, columns, top = apply_rows(
-        work, torch.is_grad_enabled(), block.anchors, candidates, offset, *learned
+        work, torch.is_grad_enabled() and block.keeps, block.anchors, candidates, offset, *learned
     )
-    if logit is None:
+    if roles.positives is not None and not roles.positives.runs:
+        logit = similarity  # of no positive any number does
+    elif logit is None:
         bound = logit_map
         if not logit_map.uniform:
             rows = torch.arange(roles.anchors, device=roles.device)

@@ -13,12 +13,12 @@ from tempplug.distributed import Rows
 from tempplug.errors import ShapeError
 from tempplug.negatives.base import Keys, LeftOut, TermMap
 from tempplug.options import Configured
-from tempplug.roles import PairRoles
+from tempplug.roles import Pairing, PairRoles
 
 
 @dataclass(slots=True, kw_only=True)
 class Views:
-    """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering).
+    """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering), or of one.
 
     Layouts whose anchors are both views read them as one tensor, ``joined`` [2B, D] (view_a's rows first) and ``all_joined``
     [2G, D], the others one by one.
@@ -33,6 +33,8 @@ class Views:
         hard_mask: [H] which hard negatives exist; None for all.
         scores: [N, M] similarities of the caller in place of products of the rows, which then have no dimension.
         row_arguments: other arguments on rows, by their name and that of the embeddings: of this process and of all.
+        chunk: of a ring: the process whose rows alone the candidates are; None for all processes.
+        hard_sizes: of a ring: how many hard negatives each process has.
     """
 
     size: int
@@ -58,6 +60,23 @@ class Views:
     negative_mask: Tensor | None = None
     scores: Tensor | None = None
     row_arguments: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict)
+    chunk: int | None = None
+    hard_sizes: tuple[int, ...] = ()
+
+    @property
+    def start(self) -> int:
+        """Number of the example of the first candidate of each view, among those of all processes."""
+        return 0 if self.chunk is None else sum(self.rows.sizes[: self.chunk])
+
+    @property
+    def count(self) -> int:
+        """How many candidates each view has."""
+        return self.rows.total if self.chunk is None else self.rows.sizes[self.chunk]
+
+    @property
+    def place(self) -> int | None:
+        """Where the rows of this process begin among the candidates of each view; None where they are not there."""
+        return self.rows.offset - self.start if self.chunk in (None, self.rows.rank) else None
 
     def numbers(self, part: Part) -> Tensor:
         """Returns the number of the example of each row of a part, -1 where it belongs to none."""
@@ -65,7 +84,7 @@ class Views:
             return self.hard_rows
         if part.name in ("queue", "hard_negatives"):
             return torch.full((part.size,), -1, device=self.device)
-        start = 0 if part.everyone else self.rows.offset
+        start = self.start if part.everyone else self.rows.offset
         return torch.arange(start, start + part.size, device=self.device)
 
     def rows_of(self, name: str, everyone: bool = True) -> Tensor | None:
@@ -80,7 +99,7 @@ class Views:
         """Returns an argument of the call as a part of a block."""
         if name in ("view_a", "view_b"):
             rows = self.view_b if name == "view_b" else None
-            return Part(name, self.rows.total if everyone else self.size if rows is None else rows.shape[0], everyone)
+            return Part(name, self.count if everyone else self.size if rows is None else rows.shape[0], everyone)
         rows = self.rows_of(name)
         return Part(name, 0 if rows is None else rows.shape[0])
 
@@ -145,6 +164,7 @@ class PairLayout(Configured, ABC):
         joins_views: whether the anchors are the rows of both views, view_a's first.
         by_position: whether sizes alone decide all roles, so that a graph can hold them.
         gathers: whether the layout has a meaning across processes.
+        rings: whether `build` takes the candidates of one process at a time, see ``chunk`` of `Views`.
         takes_scores: whether similarities of view_a's rows with candidates are all that it needs.
         blocks: names of the blocks, where there are several kinds.
         joint: whether all blocks of a call belong to the softmax of one row.
@@ -157,6 +177,7 @@ class PairLayout(Configured, ABC):
     joins_views: ClassVar[bool] = False
     by_position: ClassVar[bool] = False
     gathers: ClassVar[bool] = True
+    rings: ClassVar[bool] = False
     takes_scores: bool = False
     blocks: tuple[str, ...] = ()
     joint: bool = False
@@ -214,9 +235,14 @@ class PairLayout(Configured, ABC):
             everyone=everyone,
             **more,
         )
-        if "hard_negatives" in extra and (own_hard or views.hard_mask is not None):
+        if "hard_negatives" in candidates and (own_hard or views.hard_mask is not None):
             found.hidden, found.fewer = _hidden(views, found, own_hard)
         return found
+
+    def of_hard_negatives(self, views: Views, **options: Any) -> Direction:
+        """Returns the block of view_a's rows against hard negatives alone: those of another process."""
+        roles = PairRoles(anchors=views.size, candidates=hard_count(views), device=views.device, positives=Pairing(()))
+        return self.direction(views, ("view_a",), ("hard_negatives",), roles, everyone=False, **options)
 
     def lacks_second(self) -> ShapeError:
         """Returns the error for a call without view_b."""

@@ -33,15 +33,23 @@ def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
 
 
 @shared
-def _of_both(size: int, offset: int, total: int, swapped: bool) -> Pairing:
+def _of_one(size: int, offset: int | None) -> Pairing:
+    """Returns the pairing of the rows of one view with themselves, or with their counterpart in the other view."""
+    return Pairing(() if offset is None else ((0, size, offset),))
+
+
+@shared
+def _of_both(size: int, offset: int | None, total: int, swapped: bool) -> Pairing:
     """Returns the pairing of the joined rows of two views with themselves, or with their counterpart in the other view."""
+    if offset is None:
+        return Pairing(())
     # Anchor i of view_b is row size + i of the anchors and total + offset + i of the candidates.
     first, second = (offset + total, offset - size) if swapped else (offset, offset + total - size)
     return Pairing(((0, size, first), (size, 2 * size, second)))
 
 
 @_shared
-def _two_view_roles(size: int, offset: int, total: int, extra: int, device: torch.device) -> PairRoles:
+def _two_view_roles(size: int, offset: int | None, total: int, extra: int, device: torch.device) -> PairRoles:
     """Returns the roles of [2B, 2·total + extra]: both views against both; view_a's anchors see the hard negatives."""
     return PairRoles(
         anchors=2 * size,
@@ -49,7 +57,7 @@ def _two_view_roles(size: int, offset: int, total: int, extra: int, device: torc
         device=device,
         positives=_of_both(size, offset, total, True),
         ignored=_of_both(size, offset, total, False),
-        square=size == total,
+        square=offset is not None and size == total,
         extra_start=2 * total if extra else None,
         extra_anchors=size,
     )
@@ -57,14 +65,14 @@ def _two_view_roles(size: int, offset: int, total: int, extra: int, device: torc
 
 @_shared
 def _cross_view_roles(
-    size: int, offset: int, total: int, extra: int, device: torch.device, negatives_start: int = 0
+    size: int, offset: int | None, total: int, extra: int, device: torch.device, negatives_start: int = 0
 ) -> PairRoles:
     """Returns the roles of [B, total + extra]: one view against the other, a queue behind it, and the hard negatives."""
     return PairRoles(
         anchors=size,
         candidates=total + extra,
         device=device,
-        positives=Pairing(((0, size, offset),)),
+        positives=_of_one(size, offset),
         negatives_start=negatives_start,
         extra_start=total if extra else None,
         extra_anchors=size,
@@ -72,11 +80,10 @@ def _cross_view_roles(
 
 
 @_shared
-def _same_view_roles(size: int, offset: int, total: int, device: torch.device) -> PairRoles:
+def _same_view_roles(size: int, offset: int | None, total: int, device: torch.device) -> PairRoles:
     """Returns the roles of [B, total]: one view against itself; the pair of a row and itself is no negative."""
-    return PairRoles(
-        anchors=size, candidates=total, device=device, positives=Pairing(((0, size, offset),)), square=size == total
-    )
+    square = offset is not None and size == total
+    return PairRoles(anchors=size, candidates=total, device=device, positives=_of_one(size, offset), square=square)
 
 
 class TwoView(PairLayout):
@@ -84,12 +91,13 @@ class TwoView(PairLayout):
 
     name = "two-view"
     takes = frozenset({"hard_negatives", "hard_negative_mask"})
+    rings = True
     joins_views = True
     by_position = True
 
     def build(self, views: Views) -> list[Direction]:
         """Returns the block [2B, 2G (+ H)]."""
-        roles = _two_view_roles(views.size, views.rows.offset, views.rows.total, hard_count(views), views.device)
+        roles = _two_view_roles(views.size, views.place, views.count, hard_count(views), views.device)
         return [self.direction(views, ("view_a", "view_b"), ("view_a", "view_b", "hard_negatives"), roles)]
 
 
@@ -114,6 +122,7 @@ class CrossView(PairLayout):
 
     name = "cross-view"
     takes = frozenset({"hard_negatives", "hard_negative_mask"})
+    rings = True
     by_position = True
 
     directions: Annotated[str, Text(help="blocks with negatives, such as ab+aa+ba+bb")] = "ab"
@@ -140,11 +149,13 @@ class CrossView(PairLayout):
         return [makers[name](views) for name in self.blocks]
 
     def _ab(self, views: Views) -> Direction:
-        size, rows, extra, own = views.size, views.rows, hard_count(views), self.hard == "own"
+        size, extra, own = views.size, hard_count(views), self.hard == "own"
         if own and extra and views.hard_rows is None:
             raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
         if self.in_batch:
-            roles = _cross_view_roles(size, rows.offset, rows.total, extra, views.device)
+            roles = _cross_view_roles(size, views.place, views.count, extra, views.device)
+        elif views.place is None:
+            return self.of_hard_negatives(views, name="ab", own_hard=own)
         elif extra:
             roles = _cross_view_roles(size, 0, size + extra, 0, views.device, size)
         else:
@@ -156,16 +167,15 @@ class CrossView(PairLayout):
         return self._of_one_view(views, "aa", "view_a")
 
     def _ba(self, views: Views) -> Direction:
-        rows = views.rows
-        roles = _cross_view_roles(views.size, rows.offset, rows.total, 0, views.device)
-        mirrored = rows.world == 1 and views.hard_negatives is None and not self.joint
+        roles = _cross_view_roles(views.size, views.place, views.count, 0, views.device)
+        mirrored = views.rows.world == 1 and views.hard_negatives is None and not self.joint
         return self.direction(views, ("view_b",), ("view_a",), roles, name="ba", mirrored=mirrored)
 
     def _bb(self, views: Views) -> Direction:
         if self.hard != "shared" or views.hard_negatives is None:
             return self._of_one_view(views, "bb", "view_b")
         size, rows = views.size, views.rows
-        roles = _cross_view_roles(size, rows.offset, rows.total, hard_count(views), views.device)
+        roles = _cross_view_roles(size, views.place, views.count, hard_count(views), views.device)
         found = self.direction(views, ("view_b",), ("view_b", "hard_negatives"), roles, name="bb", paired=False)
         if views.hard_rows is not None:
             # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
@@ -178,7 +188,7 @@ class CrossView(PairLayout):
 
     def _of_one_view(self, views: Views, name: str, view: str) -> Direction:
         """Returns the block of one view against itself."""
-        roles = _same_view_roles(views.size, views.rows.offset, views.rows.total, views.device)
+        roles = _same_view_roles(views.size, views.place, views.count, views.device)
         return self.direction(views, (view,), (view,), roles, name=name, paired=False)
 
 
@@ -187,6 +197,7 @@ class Queue(PairLayout):
 
     name = "queue"
     takes = frozenset({"queue", "hard_negatives", "hard_negative_mask"})
+    rings = True
     by_position = True
 
     def build(self, views: Views) -> list[Direction]:
@@ -195,6 +206,8 @@ class Queue(PairLayout):
             raise self.lacks_second()
         if views.queue is None:
             raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
+        if views.place is None:
+            return [self.of_hard_negatives(views)]
         size, queued = views.size, views.queue.shape[0]
         roles = _cross_view_roles(size, 0, size + queued, hard_count(views), views.device, size)
         candidates = ("view_b", "queue", "hard_negatives")
@@ -206,6 +219,7 @@ class Labels(PairLayout):
 
     name = "labels"
     takes = frozenset({"hard_negatives", "hard_negative_mask", "labels"})
+    rings = True
     one_view = True
     joins_views = True
 
@@ -217,21 +231,21 @@ class Labels(PairLayout):
         names: tuple[str, ...] = ("view_a",)
         if views.joined is not None:
             labels, names = torch.cat([labels, labels]), ("view_a", "view_b")
-            all_labels = labels if views.rows.world == 1 else torch.cat([all_labels, all_labels])
-        roles = self.roles(labels, all_labels, views.size, views.rows.offset, hard_count(views))
+            all_labels = labels if all_labels is views.labels else torch.cat([all_labels, all_labels])
+        roles = self.roles(labels, all_labels, views.size, views.place, hard_count(views))
         return [self.direction(views, names, (*names, "hard_negatives"), roles)]
 
     @staticmethod
-    def roles(labels: Tensor, all_labels: Tensor, size: int, offset: int, extra: int) -> PairRoles:
+    def roles(labels: Tensor, all_labels: Tensor, size: int, offset: int | None, extra: int) -> PairRoles:
         """Returns the roles of one view or two, [B or 2B, G or 2G (+ extra)], where B = ``size``."""
         count, total = labels.shape[0], all_labels.shape[0]
-        both = _of_both(size, offset, total // 2, False)
+        own = _of_one(size, offset) if count == size else _of_both(size, offset, total // 2, False)
         return PairRoles(
             anchors=count,
             candidates=total + extra,
             device=labels.device,
-            ignored=Pairing(((0, size, offset),)) if count == size else both,
-            square=count == total,
+            ignored=None if offset is None else own,
+            square=offset is not None and count == total,
             anchor_labels=labels,
             candidate_labels=torch.cat([all_labels, all_labels.new_zeros(extra)]) if extra else all_labels,
             extra_start=total if extra else None,

@@ -38,6 +38,8 @@ class Pairs:
         row_of_candidates: [M] likewise; -1 for candidates that belong to no example, such as those of a queue.
         hard: [M] which candidates are hard negatives; None where there are none.
         owned: whether hard negatives belong to examples, as those of shape [B, k, D] do.
+        whole: whether the candidates are all that the anchors have. With ``gather="ring"`` they are those of one process, and
+            ``main`` holds the positives among this process's own candidates: all of them, unless labels give the positives.
         of_anchors: returns an argument of the call that describes rows, by its name: [N, ...] of the anchors.
         of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have the value of
             their row of view_a, unless the call gave theirs.
@@ -52,6 +54,7 @@ class Pairs:
     row_of_candidates: Tensor
     hard: Tensor | None = None
     owned: bool = True
+    whole: bool = True
     of_anchors: Callable[..., Tensor]
     of_candidates: Callable[..., Tensor]
     main: Pairs | None = None

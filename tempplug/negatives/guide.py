@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from torch import Tensor
 
 from tempplug.embeddings import unit_rows
-from tempplug.errors import ShapeError
+from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import check_finite
 from tempplug.negatives.base import Blocks, Pairs, TermMap
 from tempplug.negatives.false_negatives import AboveThreshold, FalseNegatives
@@ -39,6 +39,11 @@ class Guide(FalseNegatives):
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term of the guide's similarity of each pair."""
         main = pairs.main or pairs
+        if not main.whole and main.roles.positives is None:
+            raise ConfigError(
+                f"negative term '{self.name}' needs an anchor's positives of all processes at once where labels give them, and "
+                "gather='ring' has those of one process at a time: use gather=True."
+            )
         positive = main.roles.positive_similarity(_unit(main.of_anchors("guide")), _unit(main.of_candidates("guide")))
         anchors, candidates = _unit(pairs.of_anchors("guide")), _unit(pairs.of_candidates("guide"))
         return AboveThreshold(self.threshold(positive), self.weight, (anchors, candidates))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
+
+from tempplug.errors import ConfigError
 
 LOG2E = math.log2(math.e)
 Rows = slice | Tensor
@@ -67,6 +70,22 @@ class LogitMap(ABC):
             paired: whether ``rows`` and ``columns`` run together (similarities of shape [P]) or span a tile [R, C].
         """
         return self
+
+    def against(self, candidates: Sequence[Tensor]) -> LogitMap:
+        """Returns the map of the same anchors and other candidates, those of another process in a ring.
+
+        ``candidates`` are their rows of each of `products`. A map that knows candidates in another way overrides this, as does
+        one that is not `uniform` nor `linear` and knows none.
+
+        Raises:
+            ConfigError: this map cannot.
+        """
+        if (self.uniform or self.linear) and not self.products:
+            return self
+        raise ConfigError(
+            f"gather='ring' has the candidates of one process at a time, and logit map {type(self).__name__} does not say how "
+            "it is for these alone: use gather=True, or implement its method against()."
+        )
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns every tensor that `logit` reads and that carries gradient: a learned number, or rows of `products`.

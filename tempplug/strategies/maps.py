@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -187,6 +188,10 @@ class PairTemperatureMap(LogitMap):
             others, half = self.candidates[columns], self.anchors.shape[1] // 2
             product = anchors[:, :half] @ others[:, :half].T + anchors[:, half:] @ others[:, half:].T
         return _BoundPairTemperatureMap(self, product)
+
+    def against(self, candidates: Sequence[Tensor]) -> PairTemperatureMap:
+        """Returns the map of the same anchors and other candidates, given by their φ."""
+        return PairTemperatureMap(self.anchors, candidates[0], self.span, self.floor, self.beta)
 
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns φ of anchors and candidates, where it is learned."""

@@ -31,7 +31,7 @@ def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Ten
         ({"layout": "two-view", "symmetric": True}, ConfigError, "symmetric=True belongs to layout 'cross-view'"),
         ({"reduction": "median"}, ConfigError, "reduction='median' must be one of mean, sum, none."),
         ({"reduction": ["mean"]}, ConfigError, "reduction=['mean'] must be one of mean, sum, none."),
-        ({"gather": "yes"}, ConfigError, "gather='yes' must be True or False."),
+        ({"gather": "yes"}, ConfigError, "gather='yes' must be True, False or 'ring'."),
         ({"layout": "cross-view", "symmetric": 1}, ConfigError, "symmetric=1 must be True or False."),
         ({"layout": ["two-view"]}, ConfigError, "layout=['two-view'] must be the name of a layout"),
         ({"engine": ["auto"]}, ConfigError, "engine=['auto'] is not available: choose one of auto, dense, tiled, triton"),

@@ -14,7 +14,7 @@ from tempplug.errors import ConfigError
 from tempplug.options import Number, Option, format_spec, format_value, options_of
 from tempplug.plugins import AdapterInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
-from tempplug.types import LayoutName
+from tempplug.types import Gather, LayoutName
 from tempplug_adapters.contexts import Temperatures, in_context, negatives_in_context, objective_in_context
 from tempplug_adapters.measurements import check_record
 
@@ -108,7 +108,7 @@ class TemperatureArguments:
         layout: LayoutName | str = "two-view",
         *,
         symmetric: bool = False,
-        gather: bool | None = None,
+        gather: Gather | None = None,
         temperatures: Temperatures | None = None,
         **known: Any,
     ) -> tempplug.ContrastiveLoss:
@@ -117,7 +117,8 @@ class TemperatureArguments:
         Args:
             layout: as in `tempplug.ContrastiveLoss`.
             symmetric: whether to average both directions of ``cross-view``.
-            gather: whether candidates come from all processes; None gathers if there are several.
+            gather: whether candidates come from all processes, or ``"ring"``, as in `tempplug.ContrastiveLoss`; None gathers if
+                there are several.
             temperatures: default options by strategy, such as those of `tempplug_adapters.training.recipe.around`; for
                 example, with ``around(0.05)`` the default of ``fixed`` is 0.05. None keeps the strategies' own defaults (0.1).
             **known: options determined by the data, such as ``class_counts`` or ``size``; used if strategy, objective or a term

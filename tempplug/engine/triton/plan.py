@@ -101,7 +101,7 @@ def _plan_profile(profile: ProfileMap) -> MapPlan:
 def plan_roles(roles: PairRoles) -> dict[str, int] | None:
     """Returns the roles as the numbers that kernels take, or None where positions alone do not tell them."""
     pairings = [each for each in (roles.positives, roles.ignored) if each is not None]
-    if roles.positives is None or any(len(each.runs) > 2 for each in pairings) or roles.negative_mask is not None:
+    if roles.positives is None or any(not 0 < len(each.runs) < 3 for each in pairings) or roles.negative_mask is not None:
         return None
     positive = _split(roles.positives)
     # Where no candidate is the anchor itself, leaving out the positive twice costs nothing.

@@ -1,0 +1,398 @@
+"""A ring of processes: the candidates of each go round, so that no process holds more than those of two at a time.
+
+Each process compares its own rows with the candidates of one process after the other, while the next are on their way. With L_k
+a row's log-sum-exp over the candidates of process k (of a pair function, the sum),
+
+    L = ln Σ_k exp L_k,    dL/dL_k = exp(L_k - L),
+
+so that the statistics of all candidates are sums of parts, and so are their gradients. The backward pass goes round once more:
+each process computes its part of every process's candidates again, and the gradient of the candidates travels with them, until
+it reaches their owner. Which pairs are positives, negatives or left out, layouts and terms say of each part by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from tempplug.blocks import Prepared, pairs_of, statistics_of, term_maps, terms_of
+from tempplug.errors import ConfigError
+from tempplug.layouts import Direction, PairLayout, Views
+from tempplug.negatives.base import TermMap
+from tempplug.objectives.base import Objective
+from tempplug.pair_functions import PairFunction
+from tempplug.roles import Block
+from tempplug.strategies.maps import LogitMap
+from tempplug.types import EngineName, RowStatistics, Wanted
+
+if TYPE_CHECKING:
+    from tempplug.loss import ContrastiveLoss
+
+HARD = "hard_negatives"
+# What has a gradient of the statistics of a block.
+NUMBERS = ("positive_logit", "positive_similarity", "positive_lse", "negative_lse")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Rows that go round.
+
+    Attributes:
+        place: where they belong: a field of `Views`, an argument of the call and a part of it, or the number of a block and
+            that of a product of its logit map.
+        own: [B, ...] those of this process.
+        sizes: how many each process has.
+    """
+
+    place: str | tuple[str, str] | tuple[int, int]
+    own: Tensor
+    sizes: Sequence[int]
+
+    def length(self, owner: int) -> int:
+        """Returns the bytes of a process's rows."""
+        return self.sizes[owner] * self.own.shape[1:].numel() * self.own.itemsize
+
+
+def _pack(parts: Iterable[Tensor]) -> Tensor:
+    return torch.cat([each.detach().contiguous().flatten().view(torch.uint8) for each in parts])
+
+
+def _unpack(packed: Tensor, loads: Sequence[Load], owner: int) -> list[Tensor]:
+    """Returns the parts that `_pack` put together, as views."""
+    parts = packed.split_with_sizes([each.length(owner) for each in loads])
+    return [
+        part.view(each.own.dtype).view(each.sizes[owner], *each.own.shape[1:]) for part, each in zip(parts, loads, strict=True)
+    ]
+
+
+def _in_order(loads: Sequence[Load]) -> list[Load]:
+    """Returns them by the size of a number, so that each part of a message begins at a multiple of its own."""
+    return sorted(loads, key=lambda load: -load.own.itemsize)
+
+
+def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
+    """Raises `ConfigError` where a part of the loss needs the candidates of all processes at once."""
+    why = None
+    if not layout.rings:
+        why = f"layout '{layout.name}' does not say what the pairs with the candidates of one process are"
+    elif objective.top:
+        why = f"objective '{objective.name}' ranks all negatives of a row"
+    elif engine == "triton":
+        why = "engine='triton' has no kernel for candidates without positives"
+    if why is not None:
+        raise ConfigError(f"gather='ring' has the candidates of one process at a time, and {why}: use gather=True.")
+
+
+def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direction]) -> Ring | None:
+    """Returns the ring of a call, given its blocks of this process's candidates; None where there are no others."""
+    rows, of_hard = views.rows, views.hard_sizes
+    names = {name for each in directions for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
+    if not names:
+        return None
+    loads = []
+    if views.joined is not None:
+        loads.append(Load("all_joined", views.joined, rows.times(2).sizes))
+    for name, place, sizes in (("view_a", "all_a", rows.sizes), ("view_b", "all_b", rows.sizes), (HARD, HARD, of_hard)):
+        own = views.rows_of(name, False)
+        if name in names and own is not None:
+            loads.append(Load(place, own, sizes))
+    of_candidates = {"all_labels": (views.labels, rows.sizes)} if directions[0].roles.anchor_labels is not None else {}
+    if HARD in names:
+        of_candidates |= {"hard_rows": (views.hard_rows, of_hard), "hard_mask": (views.hard_mask, of_hard)}
+        names.add("view_a")  # hard negatives of a row may have what is given of that row
+    loads += [Load(place, own, sizes) for place, (own, sizes) in of_candidates.items() if own is not None]
+    for argument, of in views.row_arguments.items():
+        loads += [Load((argument, part), of[part][0], of_hard if part == HARD else rows.sizes) for part in of if part in names]
+    return Ring(loss_fn, views, _in_order(loads))
+
+
+class Ring:
+    """The rows of one call that go round."""
+
+    def __init__(self, loss_fn: ContrastiveLoss, views: Views, loads: list[Load]) -> None:
+        self.loss_fn, self.views, self.loads = loss_fn, views, loads
+        self.kept: dict[tuple[int, int], tuple[TermMap, ...]] = {}
+
+    def chunks(self, loads: Sequence[Load]) -> Iterator[tuple[int, list[Tensor]]]:
+        """Yields every process and its rows, this one first, while those of the next are on their way."""
+        rows = self.views.rows
+        held = _pack(each.own for each in loads)
+        for step in range(rows.world):
+            owner = (rows.rank - step) % rows.world
+            arrived = self.passed(held, loads, owner) if step + 1 < rows.world else None
+            yield owner, _unpack(held, loads, owner)
+            if arrived is not None:
+                held, arrived = arrived(), None
+
+    def passed(self, packed: Tensor, loads: Sequence[Load], owner: int) -> Callable[[], Tensor]:
+        """Sends what belongs to ``owner`` to the next process; returns what waits for that of the process before the owner."""
+        rows = self.views.rows
+        received = packed.new_empty(sum(each.length((owner - 1) % rows.world) for each in loads))
+        following, before = ((rows.rank + step) % rows.world for step in (1, -1))
+        if rows.group is not None:
+            following, before = (dist.get_global_rank(rows.group, each) for each in (following, before))
+        send = dist.P2POp(dist.isend, packed, following, rows.group)
+        works = dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, received, before, rows.group)])
+
+        def arrived() -> Tensor:
+            for work in works:
+                work.wait()
+            return received
+
+        return arrived
+
+    def with_candidates(self, views: Views, owner: int, loads: Sequence[Load], tensors: Sequence[Tensor]) -> Views:
+        """Returns the views of this process's anchors with the candidates of another."""
+        if owner == views.rows.rank:
+            return views
+        arguments = {name: dict(of) for name, of in views.row_arguments.items()}
+        fields: dict[str, Any] = {}
+        for load, each in zip(loads, tensors, strict=True):
+            if isinstance(load.place, str):
+                fields[load.place] = each
+            elif isinstance(load.place[0], str):
+                of = arguments[load.place[0]]
+                of[load.place[1]] = of[load.place[1]][0], each
+        return replace(views, chunk=owner, row_arguments=arguments, **fields)
+
+    @torch.no_grad()
+    def positive_similarity(self) -> tuple[Tensor, Tensor]:
+        """Returns each anchor's mean similarity and number of positives of all processes, [N], where labels give them."""
+        totals, counts = [], []
+        for owner, tensors in self.chunks(self.loads):
+            (direction,) = self.loss_fn.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
+            counts.append(direction.roles.positive_count)
+            totals.append(direction.roles.positive_similarity(*direction.bare()) * counts[-1])
+        count = torch.stack(counts).sum(0)
+        return torch.stack(totals).sum(0) / count.clamp(min=1), count
+
+    def statistics(
+        self, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted
+    ) -> tuple[list[RowStatistics], EngineName]:
+        """Returns the statistics of each block over the candidates of all processes; arguments as of `statistics_of`."""
+        call = _Call(self, prepared, maps, wanted)
+        if torch.is_grad_enabled() and call.operands:
+            flat: Sequence[Tensor] = _Round.apply(call, *call.operands)  # type: ignore[no-untyped-call]
+        else:
+            with torch.no_grad():
+                flat = call.forward()
+        of_blocks = zip(call.found, zip(*[iter(flat)] * len(NUMBERS), strict=True), strict=True)
+        return [replace(each, **dict(zip(NUMBERS, own, strict=True))) for each, own in of_blocks], call.engine
+
+
+def _leaf(tensor: Tensor) -> Tensor:
+    """Returns the same numbers, from which no gradient flows to others."""
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+class _Shifted(PairFunction):
+    """A pair function with the offset of one map, ``given`` by the function and as a leaf."""
+
+    def __init__(self, function: PairFunction, logit_map: LogitMap) -> None:
+        self._function, self.given = function, function.offset(logit_map)
+        self.own = _leaf(self.given)
+
+    def offset(self, logit_map: LogitMap) -> Tensor:
+        return self.own
+
+    def value(self, logit: Tensor) -> Tensor:
+        return self._function.value(logit)
+
+    def slope(self, logit: Tensor) -> Tensor:
+        return self._function.slope(logit)
+
+
+class _Call:
+    """One round of statistics, and the round of its gradient.
+
+    Attributes:
+        operands: what the statistics are functions of, and has a gradient.
+        leaves: what is computed with in their place, so that an operand's gradient holds none that flows through another.
+        found: the statistics of each block, after `forward`.
+    """
+
+    engine: EngineName
+
+    def __init__(self, ring: Ring, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted) -> None:
+        self.ring, self.prepared, self.maps, self.mean = ring, prepared, maps, wanted.negative_similarity
+        views, pair = ring.views, wanted.pair_function
+        self.pairs = [None if pair is None else _Shifted(pair, each) for each in maps]
+        self.found: list[RowStatistics] = []
+        products = [load for number, logit_map in enumerate(maps) for load in self._products(number, logit_map)]
+        self.loads = _in_order([*ring.loads, *products])
+        self.learned = [load for load in self.loads if load.own.requires_grad]
+        rows: dict[str, Tensor | None] = {name: getattr(views, name) for name in ("joined", "view_a", "view_b", "queue", HARD)}
+        own: dict[str, Any] = {name: None if each is None else _leaf(each) for name, each in rows.items()}
+        self.views = replace(views, **own, all_joined=own["joined"], all_a=own["view_a"], all_b=own["view_b"])
+        leaves = {id(each): (each, own[name]) for name, each in rows.items() if each is not None}
+        leaves |= {id(each): (each, each) for logit_map in maps for each in logit_map.tensors()}
+        leaves |= {id(each.given): (each.given, each.own) for each in self.pairs if each is not None}
+        for load in self.learned:
+            leaves.setdefault(id(load.own), (load.own, load.own))
+        learned = [both for both in leaves.values() if both[0].requires_grad]
+        self.operands, self.leaves = [given for given, _ in learned], [leaf for _, leaf in learned]
+
+    def _products(self, number: int, logit_map: LogitMap) -> list[Load]:
+        """Returns the rows of candidates that a map reads beside the similarity."""
+        logit_map.against([right for _, right in logit_map.products])  # raises where it cannot
+        direction, views = self.prepared[number].direction, self.ring.views
+        of_views = sum(name != HARD for name in direction.arguments[1]) if direction.everyone else 0
+        of_hard = views.hard_sizes if HARD in direction.arguments[1] else [0] * views.rows.world
+        sizes = [of_views * size + hard for size, hard in zip(views.rows.sizes, of_hard, strict=True)]
+        own = sizes[views.rows.rank]
+        found = [right if len(right) == own else right[len(right) - own :] for _, right in logit_map.products]
+        return [Load((number, place), each, sizes) for place, each in enumerate(found)]
+
+    def forward(self) -> tuple[Tensor, ...]:
+        """Returns the `NUMBERS` of one block after the other, without gradient."""
+        for owner, tensors in self.ring.chunks(self.loads):
+            for number, part, _ in self.parts(owner, tensors, self.mean):
+                if number == len(self.found):
+                    self.found.append(part)
+                else:
+                    self.found[number] = _merged(self.found[number], part, self.pairs[number] is not None)
+            del tensors  # before the next are on their way
+        return tuple(getattr(each, name).clone() for each in self.found for name in NUMBERS)
+
+    def parts(self, owner: int, tensors: Sequence[Tensor], mean: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
+        """Yields each block's number, its statistics over the candidates of one process, and whether positives may be there."""
+        views = self.ring.with_candidates(self.views, owner, self.loads, tensors)
+        blocks = zip(self.ring.loss_fn.layout.build(views), self.prepared, self.maps, strict=True)
+        for number, (direction, own, logit_map) in enumerate(blocks):
+            roles, bare, terms = direction.roles, direction.bare(), own.terms
+            if owner != views.rows.rank:
+                if not roles.candidates:
+                    continue
+                places = [(each, load.place) for load, each in zip(self.loads, tensors, strict=True)]
+                logit_map = logit_map.against([each for each, place in places if place[0] == number])
+                terms = self._terms(own, direction, views, (owner, number))
+            similarity = roles.positive_similarity(*bare)
+            block = Block(direction.anchors, direction.candidates, bare, roles, similarity, views.precision, keeps=False)
+            part = Prepared(direction, block, logit_map, own.batch, False, terms)
+            wanted = Wanted(mean, 0, self.pairs[number])
+            (found,), self.engine = statistics_of(self.ring.loss_fn.engine, [part], [logit_map], wanted)
+            yield number, found, roles.positives is None or bool(roles.positives.runs)
+
+    def _terms(self, own: Prepared, direction: Direction, views: Views, key: tuple[int, int]) -> tuple[TermMap, ...]:
+        if own.pairs is None:
+            return ()
+        pairs = pairs_of(direction, views, own.block.positive_similarity, own.pairs.main or own.pairs)
+        terms = terms_of(self.ring.loss_fn.terms, direction)
+        # Those that count may have counted more when the backward pass comes.
+        counted = self.ring.kept.setdefault(key, term_maps([each for each in terms if each.observes], pairs))
+        return counted + term_maps([each for each in terms if not each.observes], pairs)
+
+    def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Returns the gradients of the operands."""
+        total: dict[int, Tensor | None] = {}
+        arrived: Callable[[], Tensor] | None = None
+        for owner, tensors in self.ring.chunks(self.loads):
+            packed = self._add_part(owner, tensors, gradients, total)
+            del tensors
+            if packed is not None:
+                if arrived is not None:
+                    for each, more in zip(*(_unpack(both, self.learned, owner) for both in (packed, arrived())), strict=True):
+                        each.add_(more)
+                arrived = self.ring.passed(packed, self.learned, owner)
+        if arrived is not None:
+            for load, more in zip(self.learned, _unpack(arrived(), self.learned, self.views.rows.rank), strict=True):
+                _add(total, load.own, more)
+        return [total.get(id(each)) for each in self.operands]
+
+    def _add_part(
+        self, owner: int, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], total: dict[int, Tensor | None]
+    ) -> Tensor | None:
+        """Adds the gradients from one process's candidates; returns those of the candidates, None where they are its own."""
+        pairs = zip(self.loads, tensors, strict=True)
+        of_others = [each.requires_grad_() for load, each in pairs if load.own.requires_grad and owner != self.views.rows.rank]
+        # One number, because gradients given to `torch.autograd.grad` make it load sympy, for seconds.
+        along: list[Tensor] = []
+        with torch.enable_grad():
+            for number, part, positives in self.parts(owner, tensors, False):
+                shares = _shares(part, self.found[number], self.pairs[number] is not None, positives)
+                of_block = gradients[number * len(NUMBERS) :]
+                for name, gradient, share in zip(NUMBERS, of_block, shares, strict=False):
+                    each = getattr(part, name)
+                    if gradient is not None and share is not None and each.requires_grad:
+                        along.append((each * (gradient * share)).sum())
+        inputs = [*self.leaves, *of_others]
+        found = torch.autograd.grad(along, inputs, allow_unused=True) if along else [None] * len(inputs)
+        for operand, more in zip(self.operands, found, strict=False):
+            _add(total, operand, more)
+        of_candidates = zip(of_others, found[len(self.operands) :], strict=True)
+        return _pack(torch.zeros_like(rows) if each is None else each for rows, each in of_candidates) if of_others else None
+
+
+def _add(total: dict[int, Tensor | None], operand: Tensor, more: Tensor | None) -> None:
+    """Adds a gradient of an operand."""
+    have = total.get(id(operand))
+    total[id(operand)] = more if have is None else have if more is None else have + more
+
+
+def _share(part: Tensor, whole: Tensor) -> Tensor:
+    """Returns the share of sums in larger ones, given their logarithms; 0 where both are 0."""
+    return torch.exp(part - whole).nan_to_num(nan=0.0, posinf=0.0)
+
+
+def _of_positives(rows: RowStatistics, summed: bool) -> Tensor:
+    """Returns the sum over the positives, or its logarithm, [N], where there are none as well."""
+    return rows.positive_lse.detach().masked_fill(rows.positive_count == 0, 0.0 if summed else -torch.inf)
+
+
+def _shares(part: RowStatistics, whole: RowStatistics, summed: bool, positives: bool) -> tuple[Tensor | None, ...]:
+    """Returns the derivatives of the `NUMBERS` of rows along those of a part of their candidates; None for 0."""
+    one = torch.ones_like(whole.negative_lse)
+    of_negatives = one if summed else _share(part.negative_lse.detach(), whole.negative_lse)
+    if not positives:
+        return None, None, None, of_negatives
+    mean = part.positive_count / whole.positive_count.clamp(min=1).to(one)
+    return mean, mean, one if summed else _share(_of_positives(part, False), _of_positives(whole, False)), of_negatives
+
+
+def _merged(first: RowStatistics, more: RowStatistics, summed: bool) -> RowStatistics:
+    """Returns the statistics of rows over the candidates of both; ``summed``: of a pair function, not logarithms."""
+    both, add = (first, more), torch.add if summed else torch.logaddexp
+    count = first.positive_count + more.positive_count
+    shares = [each.positive_count / count.clamp(min=1).to(each.positive_lse) for each in both]
+    positive = add(*(_of_positives(each, summed) for each in both))
+    negative = add(first.negative_lse, more.negative_lse)
+    similarity = None
+    if first.negative_similarity is not None and more.negative_similarity is not None:
+        similarity = _share(first.negative_lse, negative) * first.negative_similarity
+        similarity += _share(more.negative_lse, negative) * more.negative_similarity
+    return RowStatistics(
+        positive_logit=shares[0] * first.positive_logit + shares[1] * more.positive_logit,
+        positive_similarity=shares[0] * first.positive_similarity + shares[1] * more.positive_similarity,
+        positive_lse=positive if summed else positive.masked_fill(count == 0, 0.0),  # of no positive any number does
+        negative_lse=negative,
+        positive_count=count,
+        negative_count=first.negative_count + more.negative_count,
+        negative_similarity=similarity,
+    )
+
+
+class _Round(torch.autograd.Function):
+    """A round of statistics, with gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *operands: Tensor) -> tuple[Tensor, ...]:
+        """Returns what `_Call.forward` does."""
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        # For what autograd checks: that nothing that is read again was changed in place.
+        ctx.save_for_backward(*operands, *(load.own for load in call.loads if not load.own.requires_grad))
+        return call.forward()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Returns the gradients of the operands."""
+        if torch.is_grad_enabled():
+            raise RuntimeError("gather='ring' has no second derivative: call backward without create_graph=True.")
+        device = ctx.saved_tensors[0].device.type
+        with torch.autocast(device, enabled=False):
+            return None, *ctx.call.backward(gradients)
