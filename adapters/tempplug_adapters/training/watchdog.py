@@ -141,7 +141,8 @@ class Watchdog(TrainerCallback):
                     handle = os.pidfd_open(number)
             if (self.folder / note).exists():
                 self.peers.append(Peer(f"rank {other} (process {number} on {host})", self.folder / note, handle))
-        threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="watchdog")
+        self._thread.start()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stores the step for the note."""
@@ -162,12 +163,13 @@ class Watchdog(TrainerCallback):
                 if found:
                     raise ProcessLost(found, self.saved, one_line(error)) from error
         finally:
+            self._over.set()
+            self._thread.join(BEAT)
             self._end(finished=error is None)
 
     def _end(self, *, finished: bool) -> None:
         """Notes the end; removes all notes if no process is left that needs them."""
         assert self._note is not None
-        self._over.set()
         self._state = _ENDED
         with suppress(OSError):
             self._write()
@@ -177,8 +179,9 @@ class Watchdog(TrainerCallback):
             for note in [*([self._note] if finished or done else []), *(each.note for each in self.peers if done)]:
                 note.unlink(missing_ok=True)
         for each in self.peers:
-            if each.handle is not None:
-                os.close(each.handle)
+            handle, each.handle = each.handle, None
+            if handle is not None:
+                os.close(handle)
 
     def _write(self) -> None:
         assert self._note is not None
