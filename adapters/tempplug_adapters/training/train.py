@@ -173,7 +173,8 @@ def train(
         recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
         args = training_arguments(recipe, str(output), **{**recipe.running, **given})
         if checkpoint is not None:
-            size = batch_of_process(checkpoint, args.world_size, recipe.per_device_train_batch_size)
+            size = recipe.per_device_train_batch_size
+            size = batch_of_process(checkpoint, args.world_size, size, len(data), drop_last=args.dataloader_drop_last)
             if size != recipe.per_device_train_batch_size:
                 recipe = recipe.changed(per_device_train_batch_size=size)
                 args = training_arguments(recipe, str(output), **{**recipe.running, **given})
