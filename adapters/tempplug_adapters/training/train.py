@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from torch import distributed
 from transformers import TrainerCallback, TrainingArguments, __version__ as version, set_seed
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -90,6 +94,9 @@ class MethodArguments(TrainingArguments):
             # without evaluation there is neither a best checkpoint nor early stopping
             self.load_best_model_at_end = False
             self.early_stopping_patience = None
+        if self.use_cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized():
+            # transformers passes its ddp_timeout on for GPUs alone
+            PartialState(cpu=True, backend=self.ddp_backend, timeout=timedelta(seconds=self.ddp_timeout))
         super().__post_init__()  # type: ignore[no-untyped-call]
 
 
