@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from method_toys import Points, run
 from torch import nn
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.training.batches import BatchOrder
 from tempplug_adapters.training.checkpoints import batch_of_process
 
 pytestmark = pytest.mark.slow
@@ -90,7 +92,14 @@ def test_a_training_goes_on_with_another_number_of_processes(ranks: list[dict[st
     recipe = {"recipe": {"per_device_train_batch_size": 4}, "processes": 3}
     (tmp_path / "settings.json").write_text(json.dumps(recipe))
     with pytest.raises(ConfigError, match=r"processes=5 cannot share the batches of 12 items.*processes: 1, 2, 3, 4, 6\."):
-        batch_of_process(tmp_path, 5, 8)
+        batch_of_process(tmp_path, 5, 8, 24, drop_last=False)
+    # no other number of processes may merge an incomplete last batch where the checkpoint's has kept it, or the other way round
+    for items, drop_last in ((30, False), (28, False), (24, False), (14, False), (30, True)):
+        for processes in (1, 2, 3, 4, 6):
+            alike = {len(BatchOrder(items, 12, 0, world=each, drop_last=drop_last)) for each in (3, processes)}
+            fits = nullcontext() if processes == 3 else pytest.warns(match="the same batches")
+            with fits if len(alike) == 1 else pytest.raises(ConfigError, match="cannot share"):
+                batch_of_process(tmp_path, processes, 8, items, drop_last=drop_last)
 
 
 # Trainings with the mixin

@@ -39,6 +39,11 @@ def seed_generators(seed: int, device: torch.device) -> None:
     (torch.default_generator if device.type == "cpu" else torch).manual_seed(seed)
 
 
+def batches_of_epoch(items: int, size: int, world: int, *, drop_last: bool) -> int:
+    """Returns the number of batches of an epoch; arguments as of `BatchOrder`, which says when the last one is merged."""
+    return max(1, items // size + (not drop_last and items % size >= 2 * world))
+
+
 @dataclass(frozen=True)
 class Draw:
     """One batch to collate.
@@ -97,7 +102,7 @@ class BatchOrder(Sampler[Draw]):
             raise ConfigError(f"the batch size of {size} must be at least 2 for each of the {world} process(es) that share it.")
         self.items, self.size, self.seed, self.reshuffled, self.drop_last = items, size, seed, reshuffled, drop_last
         self.rank, self.world, self.epoch, self.keys = rank, world, 0, keys
-        self._batches = max(1, items // size + (not drop_last and items % size >= 2 * world))
+        self._batches = batches_of_epoch(items, size, world, drop_last=drop_last)
 
     def __len__(self) -> int:
         return self._batches

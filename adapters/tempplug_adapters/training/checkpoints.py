@@ -12,6 +12,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name
 from tempplug_adapters.storage.manifest import MANIFEST, locked, verify
+from tempplug_adapters.training.batches import batches_of_epoch
 from tempplug_adapters.training.termination import first_process
 
 STATE_FILE = "pytorch_model.bin"
@@ -172,13 +174,15 @@ def find_best(state: Any, output_dir: str | Path) -> None:
         state.best_model_checkpoint = str(best) if best.is_dir() else None
 
 
-def batch_of_process(checkpoint: Path, processes: int, size: int | None) -> int | None:
+def batch_of_process(checkpoint: Path, processes: int, size: int | None, items: int, *, drop_last: bool) -> int | None:
     """Returns how many items of a step a process gets, so that all together train on the batches of a checkpoint.
 
     Args:
         checkpoint: folder returned by `resume_point`.
         processes: number of processes that resume; another one than before gets larger or smaller shares.
         size: of the settings; None for methods whose batch is the whole data set.
+        items: number of items of the data.
+        drop_last: whether an incomplete last batch of an epoch is left out; else more processes may have to merge it.
 
     Raises:
         ConfigError: the batch cannot be divided among so many; the message gives the numbers that can share it.
@@ -188,8 +192,10 @@ def batch_of_process(checkpoint: Path, processes: int, size: int | None) -> int 
     if size is None or share is None or before == processes:
         return size
     together = int(before * share)
-    if together % processes or together // processes < 2:
-        fitting = ", ".join(str(count) for count in range(1, together // 2 + 1) if together % count == 0)
+    batches = partial(batches_of_epoch, items, together, drop_last=drop_last)
+    numbers = [each for each in range(1, together // 2 + 1) if together % each == 0 and batches(each) == batches(before)]
+    if processes not in numbers:
+        fitting = ", ".join(map(str, numbers))
         raise ConfigError(
             f"processes={processes} cannot share the batches of {together} items that {checkpoint.name} was trained with: "
             f"start one of these numbers of processes: {fitting}."

@@ -18,11 +18,12 @@ from tempplug_adapters.ending import ending
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
-from tempplug_adapters.training.termination import Terminated, first_process, let_threads_end, on_termination
+from tempplug_adapters.training.termination import ProcessLost, Terminated, first_process, let_threads_end, on_termination
 
 
 def main(info: MethodInfo, arguments: list[str]) -> int:
-    """Runs ``tempplug train`` of a method with the words after it; returns 0, 143 after SIGTERM, or 129 after SIGHUP.
+    """Runs ``tempplug train`` of a method with the words after it; returns 0, 143 after SIGTERM, 129 after SIGHUP, or 75 if
+    another process of the training failed.
 
     Raises:
         TempplugError: the input is wrong.
@@ -40,10 +41,11 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
             with on_termination(_end):
                 results, then = _train(info, recipe, parsed, rest)
             let_threads_end()
-    except Terminated as ended:
-        if first_process():
+    except (Terminated, ProcessLost) as ended:
+        if first_process() or isinstance(ended, ProcessLost):
             with suppress(OSError):  # of a terminal that is closed
                 print(ended, file=sys.stderr)
+        let_threads_end()
         return ended.status
     if first_process():
         seen = results["temperature"]

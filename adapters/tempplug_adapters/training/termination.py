@@ -1,7 +1,8 @@
 """Handles SIGTERM, which schedulers send before they kill a process, and SIGHUP, sent when a terminal is closed.
 
 A training saves a checkpoint at its next step and ends; other commands end at once. The message says how to resume. Also: the
-environment that torchrun and accelerate set, read before torch.distributed is initialised, and the end of launched processes.
+environment that torchrun and accelerate set, read before torch.distributed is initialised, and the end of launched processes,
+also of those that lose another one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # Windows only has the first
@@ -34,6 +35,30 @@ class Terminated(SystemExit):
         self.status, self.name = 128 + number, signal.Signals(number).name
         super().__init__(self.status)
         self.message = f"ended by {self.name}{when and ' '}{when}: {_GO_ON}"
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ProcessLost(SystemExit):
+    """Another process of the training has failed; if uncaught, the process exits with status 75 (EX_TEMPFAIL of sysexits.h).
+
+    Args:
+        found: what happened, a phrase for each lost process.
+        saved: name of the checkpoint that was written after it, empty if there is none.
+        error: the error of this process that followed from it.
+
+    Attributes:
+        status: exit status of the process.
+    """
+
+    status = 75
+
+    def __init__(self, found: Sequence[str], saved: str = "", error: str = "") -> None:
+        super().__init__(self.status)
+        ends = f"rank {os.environ.get('RANK', '0')}: the training ends because {'; '.join(found)}."
+        then = f" It is saved as {saved}." if saved else ""
+        self.message = f"{ends}{then} {_GO_ON[0].upper()}{_GO_ON[1:]}{error and f' The error here was: {error}'}"
 
     def __str__(self) -> str:
         return self.message

@@ -6,13 +6,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from accelerate import PartialState
+from torch import distributed
 from transformers import TrainerCallback, TrainingArguments, __version__ as version, set_seed
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
@@ -40,6 +44,7 @@ from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.trained import METRICS_FILE, describe_folder
 from tempplug_adapters.training.trainer import MethodTrainer, batch_order
+from tempplug_adapters.training.watchdog import Watchdog
 
 
 @dataclass
@@ -49,6 +54,7 @@ class MethodArguments(TrainingArguments):
     Args:
         early_stopping_patience: number of evaluations without an improvement of ``metric_for_best_model`` after which training
             stops, at least 1; None disables early stopping.
+        rank_timeout: seconds without a sign of life, at least 10, after which a process is given up by the others.
 
     Raises:
         ConfigError: fp16 without a GPU, or an option is out of range.
@@ -69,6 +75,10 @@ class MethodArguments(TrainingArguments):
         default=None, metadata={"help": "Evaluations without a better metric to stop after."}
     )
 
+    rank_timeout: float = field(
+        default=300.0, metadata={"help": "Seconds without a sign of life after which a process is given up."}
+    )
+
     def __post_init__(self) -> None:
         # transformers refuses bf16 without a GPU unless use_cpu is set
         self.use_cpu = self.use_cpu or not torch.accelerator.is_available()
@@ -78,10 +88,15 @@ class MethodArguments(TrainingArguments):
             self.save_total_limit = max(2, self.save_total_limit)
         if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
             raise ConfigError(f"early_stopping_patience={self.early_stopping_patience} must be at least 1.")
+        if not self.rank_timeout >= 10:
+            raise ConfigError(f"rank_timeout={self.rank_timeout} must be at least 10 seconds.")
         if self.eval_strategy == "no":
             # without evaluation there is neither a best checkpoint nor early stopping
             self.load_best_model_at_end = False
             self.early_stopping_patience = None
+        if self.use_cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized():
+            # transformers passes its ddp_timeout on for GPUs alone
+            PartialState(cpu=True, backend=self.ddp_backend, timeout=timedelta(seconds=self.ddp_timeout))
         super().__post_init__()  # type: ignore[no-untyped-call]
 
 
@@ -154,20 +169,23 @@ def train(
         ConfigError: options do not fit, the folder contains checkpoints of another run, or another run is writing to it.
         DataError: data or a checkpoint are invalid, or the folder cannot be written.
         NonFiniteError: the training diverged.
+        ProcessLost: another process of the training failed.
         Terminated: SIGTERM or SIGHUP ended the training, which has saved a checkpoint.
         UnknownNameError: a strategy or an objective is unknown.
     """
     given = dict(training or {})
-    with output_folder(output_dir) as output:
+    with output_folder(output_dir) as output, Watchdog(output) as watchdog:
         check_start(output, resume_from_checkpoint)
         checkpoint = resume_point(output, resume_from_checkpoint)
         recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
         args = training_arguments(recipe, str(output), **{**recipe.running, **given})
         if checkpoint is not None:
-            size = batch_of_process(checkpoint, args.world_size, recipe.per_device_train_batch_size)
+            size = recipe.per_device_train_batch_size
+            size = batch_of_process(checkpoint, args.world_size, size, len(data), drop_last=args.dataloader_drop_last)
             if size != recipe.per_device_train_batch_size:
                 recipe = recipe.changed(per_device_train_batch_size=size)
                 args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+        watchdog.start(args.process_index, args.world_size, args.rank_timeout)
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
         module = method.build(recipe, data, loss)
@@ -195,7 +213,7 @@ def train(
         resumes = None if asked_for(resume_from_checkpoint) is None else AUTO
         evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
         trainer = MethodTrainer(
-            method, recipe, module, data, args, settings, list(callbacks), evaluation, temperature.log_record
+            method, recipe, module, data, args, settings, list(callbacks), evaluation, watchdog, temperature.log_record
         )
         first = trainer.is_world_process_zero()
         if first:

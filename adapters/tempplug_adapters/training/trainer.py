@@ -37,10 +37,12 @@ from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
 from tempplug_adapters.training.callbacks import Ending, EpochFlow, SealedCheckpoints, TemperatureStatistics
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
+from tempplug_adapters.training.last_step import LastStep
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import create_optimizer, parameter_groups
 from tempplug_adapters.training.recipe import Recipe
 from tempplug_adapters.training.termination import Terminated, on_termination
+from tempplug_adapters.training.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from tempplug_adapters.training.train import MethodArguments
@@ -76,7 +78,11 @@ class MethodTrainer(Trainer):
         settings: settings of the run, stored in every checkpoint.
         callbacks: further callbacks.
         evaluation: inputs of evaluations.
+        watchdog: watches the other processes.
         log_record: numbers of the last batch in a training log, see `tempplug_adapters.measurements.logged`.
+
+    Attributes:
+        losses: sum and number of the losses since the last log; checkpoints have them, so that no log lacks any after resuming.
 
     Raises:
         ConfigError: the batches do not fit the data or the number of processes.
@@ -94,6 +100,7 @@ class MethodTrainer(Trainer):
         settings: Mapping[str, Any],
         callbacks: list[TrainerCallback],
         evaluation: Run,
+        watchdog: Watchdog,
         log_record: str = "brief",
     ) -> None:
         self.log_record = check_record(log_record)
@@ -104,16 +111,16 @@ class MethodTrainer(Trainer):
         self.temperatures = TemperatureStatistics(module)
         self.sealing = SealedCheckpoints(args.save_total_limit)
         args.save_total_limit = None
-        # these two must be last, because other callbacks may request actions at the last step of an epoch
-        self.ending = Ending()
-        ours = [LogFile(), LossProgress(module, getattr(module, "loss_fn", None)), self.temperatures, EpochFlow(), self.ending]
+        self.watchdog, self.last_step, self.ending = watchdog, LastStep(self), Ending()
+        progress = LossProgress(module, getattr(module, "loss_fn", None))
+        # the last two must be last, because other callbacks may request actions at the last step of an epoch
+        ours = [LogFile(), progress, self.temperatures, watchdog, self.last_step, EpochFlow(), self.ending]
         super().__init__(model=module, args=args, eval_dataset=data, callbacks=[*callbacks, *ours])
         for printer in (PrinterCallback, ProgressCallback):
             self.remove_callback(printer)
         self.callback_handler.callbacks.insert(0, self.sealing)
         self.model_accepts_loss_kwargs = False
-        # Sum and number of the losses since the last log; stored in checkpoints, so that logs are complete after resuming.
-        self._losses: list[Any] = [0.0, 0]
+        self.losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
 
     @cached_property
@@ -140,6 +147,7 @@ class MethodTrainer(Trainer):
 
         Raises:
             DataError: the checkpoint belongs to another module, or a checkpoint cannot be written.
+            RuntimeError: a collective failed because another process did; the last step is saved, if possible.
             Terminated: a signal ended the training.
         """
         if isinstance(resume_from_checkpoint, str):
@@ -149,7 +157,13 @@ class MethodTrainer(Trainer):
         gc.freeze()
         try:
             with on_termination(self.ending.receive), self.sealing.cleaning(writes=self.args.should_save):
-                output = super().train(resume_from_checkpoint, *args, **kwargs)
+                try:
+                    output = super().train(resume_from_checkpoint, *args, **kwargs)
+                except RuntimeError as error:
+                    if not isinstance(error, TempplugError):
+                        self.watchdog.fail()
+                        self.watchdog.saved = self.last_step.save()
+                    raise
         finally:
             gc.unfreeze()
         if self.ending.signal:
@@ -162,6 +176,7 @@ class MethodTrainer(Trainer):
         """Computes loss and gradients of a micro-batch with a random state given by seed, step and process."""
         if FAULT in inputs:
             raise inputs[FAULT]
+        self.last_step.begin()
         step = self.state.global_step
         self._drawn = (step, self._drawn[1] + 1 if self._drawn[0] == step else 0)
         seed_generators(seed_of(self.recipe.seed, "step", *self._drawn, self.args.process_index), self.args.device)
@@ -169,8 +184,8 @@ class MethodTrainer(Trainer):
             loss: Tensor = super().training_step(model, inputs, num_items_in_batch)
         except NonFiniteError as error:
             raise self._diverged(str(error)) from error
-        self._losses[0] = self._losses[0] + loss * self.current_gradient_accumulation_steps
-        self._losses[1] += 1
+        self.losses[0] = self.losses[0] + loss * self.current_gradient_accumulation_steps
+        self.losses[1] += 1
         return loss
 
     def compute_loss(
@@ -210,7 +225,7 @@ class MethodTrainer(Trainer):
         """
         if "loss" in logs:
             logs["loss"] = self._mean_loss(self._sums())
-            self._losses = [0.0, 0]
+            self.losses = [0.0, 0]
             if not self.args.max_grad_norm:
                 logs.pop("grad_norm", None)  # no gradient clipping
             logs.update(logged(measure(self.module, log=self.is_world_process_zero()), self.log_record))
@@ -218,14 +233,14 @@ class MethodTrainer(Trainer):
 
     def _mean_loss(self, sums: Tensor) -> float:
         """Returns the mean loss since the last log over all processes."""
-        loss: float = float(sums.mean()) / max(1, self._losses[1])
+        loss: float = float(sums.mean()) / max(1, self.losses[1])
         if not math.isfinite(loss):
             raise self._diverged(f"the mean loss is {loss}.")
         return loss
 
     def _sums(self) -> Tensor:
         """Returns the sums of the losses since the last log, of each process, [W]."""
-        own = torch.as_tensor(self._losses[0], dtype=torch.float32, device=self.args.device)
+        own = torch.as_tensor(self.losses[0], dtype=torch.float32, device=self.args.device)
         every: Tensor = self.accelerator.gather(own)
         return every.reshape(-1)
 
@@ -273,20 +288,33 @@ class MethodTrainer(Trainer):
         Raises:
             NonFiniteError: the loss is not finite; diverged weights must not replace good ones.
         """
-        folder, sums = Path(output_dir or str(self.args.output_dir)), self._sums()
+        self.write_module(Path(output_dir or str(self.args.output_dir)), self._sums(), {}, writes=self.args.should_save)
+
+    def write_module(self, folder: Path, sums: Tensor, others: Mapping[str, Any], *, writes: bool) -> None:
+        """Starts a checkpoint without the other processes.
+
+        Args:
+            folder: the checkpoint.
+            sums: [W] or [1] sums of the losses since the last log, see `losses`.
+            others: values that replace those in the state of the module.
+            writes: whether this process writes files.
+
+        Raises:
+            NonFiniteError: the loss is not finite.
+        """
         self._mean_loss(sums)
-        self.sealing.begin(folder, writes=self.args.should_save)
+        self.sealing.begin(folder, writes=writes)
         states: Any = self.state.stateful_callbacks
         states[_OURS] = {
-            "losses": [sums.tolist(), self._losses[1]],
+            "losses": [sums.tolist(), self.losses[1]],
             # in pairs, as the file's names are sorted
             "temperatures": list(self.temperatures.seen.items()),
             "course": list(self.temperatures.course.items()),
         }
-        if self.args.should_save:
+        if writes:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / SETTINGS_FILE).write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
-            torch.save(self.module.state_dict(), folder / STATE_FILE)
+            torch.save({**self.module.state_dict(), **others}, folder / STATE_FILE)
 
     def load_state(self, checkpoint: str | Path) -> None:
         """Restores the module and the statistics since the last log from a checkpoint.
@@ -301,7 +329,7 @@ class MethodTrainer(Trainer):
             sums, number = noted[_OURS]["losses"]
             same = len(sums) == self.args.world_size
             own = sums[self.args.process_index] if same else sum(sums) / len(sums)  # a log has the mean over processes
-            self._losses = [torch.tensor(own, device=self.args.device), int(number)]
+            self.losses = [torch.tensor(own, device=self.args.device), int(number)]
             self.temperatures.seen = dict(noted[_OURS]["temperatures"])
             self.temperatures.course = dict(noted[_OURS]["course"])
         except (LookupError, TypeError, ValueError, AttributeError) as error:
