@@ -90,7 +90,8 @@ def ask(words: list[str]) -> None:
         signal.signal(number, lambda number, _: os.kill(process, number))
     status = int(answers.readline())
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        with suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 
