@@ -43,7 +43,8 @@ RULES: list[tuple[str, str]] = [
     (r"^((?:torchrun|accelerate) .*tempplug train .*)$", r"\1 --no-evaluate"),
     (r"^torchrun ", "torchrun --standalone "),  # a free port, as other tests may run beside these
     (r"^accelerate launch ", "accelerate launch --main_process_port 0 "),
-    (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8"),
+    (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8 --count 256 --per-device-train-batch-size 64"),
+    (r"^(tempplug eval sts .*)$", r"\1 --tasks STS12 STSB"),
     (r"^(tempplug eval vision .*)$", r"\1 --test-images 64 --view-images 64"),
     (r"^(tempplug advise\b.*)$", r"\1 --max-pairs 60 --batch-size 24"),
     (r"^(tempplug bench .*--tasks citeseer) ", r"\1@num_train_epochs=2 "),
