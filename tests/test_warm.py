@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("warm"),
+    pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no server but on Linux"),
+]
 
 SAYS = """
 import os, sys, toy

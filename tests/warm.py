@@ -45,6 +45,10 @@ def programs(folder: str | os.PathLike[str]) -> Iterator[dict[str, str]]:
     import subprocess
 
     address, place = os.path.join(folder, "socket"), os.path.join(folder, "bin")
+    search = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    if not hasattr(os, "pidfd_open"):  # not Linux: the interpreter itself
+        yield {"PATH": search, "PYTHON_EXEC": sys.executable}
+        return
     os.mkdir(place)
     for name in NAMES:
         with open(
@@ -68,7 +72,7 @@ def programs(folder: str | os.PathLike[str]) -> Iterator[dict[str, str]]:
             assert said[-1], "".join(said)
         yield {
             ADDRESS: address,
-            "PATH": os.pathsep.join([place, os.path.dirname(sys.executable), os.environ["PATH"]]),
+            "PATH": place + os.pathsep + search,
             "PYTHON_EXEC": os.path.join(place, "python"),  # torchrun's own variable
         }
         server.stdin.close()  # which ends it
