@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from warm import programs
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +51,19 @@ def nothing_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
             del os.environ["TMPDIR"]
         else:
             os.environ["TMPDIR"] = before
+
+
+@pytest.fixture(scope="session")
+def server_of_warm_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment in which Python starts with what is slow to import already imported, see `warm`."""
+    with programs(tmp_path_factory.mktemp("warm")) as environment:
+        yield environment
+
+
+@pytest.fixture(scope="module")
+def warm(server_of_warm_processes: dict[str, str]) -> Iterator[None]:
+    """Sets that environment for what a module starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server_of_warm_processes.items():
+            patch.setenv(name, value)
+        yield

@@ -20,7 +20,8 @@ SECONDS = 300
 
 def torchrun(processes: int) -> list[str]:
     """Returns the command up to the script; it finds a free port."""
-    return [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    python = os.environ.get("PYTHON_EXEC", sys.executable)
+    return [python, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
 
 
 def _paths() -> str:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fuzz_loaders import write_npz
 from graphcl_toys import packed
-from scipy.sparse import csr_matrix
 from torch_geometric.data import Data
 from torch_geometric.datasets import Amazon, CitationFull, Coauthor
 
@@ -48,21 +48,6 @@ def test_public_graphs_are_read_and_their_folder_is_left_alone(
         assert {len(mask) for mask in masks} == {nodes}
     assert sorted((data_dir / "graph").rglob("*")) == before
     assert list(tmp_path.iterdir()) == []
-
-
-def write_npz(file: Path) -> None:
-    chance = np.random.default_rng(0)
-    matrices = {
-        "attr": csr_matrix(chance.random((30, 8)) < 0.4, dtype=np.float32),
-        "adj": csr_matrix(chance.random((30, 30)) < 0.1),
-    }
-    arrays = {
-        f"{of}_{part}": np.asarray(getattr(matrix, part)).astype(np.float32 if part == "data" else np.int64)
-        for of, matrix in matrices.items()
-        for part in ("data", "indices", "indptr", "shape")
-    }
-    file.parent.mkdir(parents=True)
-    np.savez_compressed(file, labels=chance.integers(4, size=30), **arrays)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import torch
 from launched.train_sentence_transformers import INITIAL, JOBS, STEPS, train_all
 from launcher import launched, torchrun
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
 
 @pytest.fixture(scope="module")

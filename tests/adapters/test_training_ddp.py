@@ -24,7 +24,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.training.batches import BatchOrder
 from tempplug_adapters.training.checkpoints import batch_of_process
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import torch
 from launched import train_vision
 from launcher import launched, torchrun
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
 
 @pytest.fixture(scope="module")

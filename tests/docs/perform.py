@@ -23,9 +23,8 @@ from snippets import ROOT, RUN, Snippet, logical_lines
 from tempplug.cli import main
 
 PROGRAMS = Path(__file__).with_name("programs")
-# what bash would do something with; inside of quotes, too, as it then only costs the time of a process. A sweep's own command
-# wants the PATH that bash is given
-SHELL = re.compile(r"[|&;<>`(){}*?~]|\$(?!TEMPPLUG_DATA\b)|tempplug sweep")
+# what bash would do something with; inside of quotes, too, as it then only costs the time of a process
+SHELL = re.compile(r"[|&;<>`(){}*?~]|\$(?!TEMPPLUG_DATA\b)")
 
 
 class SnippetError(AssertionError):
@@ -79,7 +78,7 @@ def run_shell(snippet: Snippet) -> None:
         return
     environment = {
         **os.environ,
-        "PATH": os.pathsep.join([str(PROGRAMS), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": f"{PROGRAMS}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(
             ["site", *(str(ROOT / name) for name in ("", "adapters", "benchmarks", "tests/launches"))]
         ),

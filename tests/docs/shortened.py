@@ -1,8 +1,9 @@
 """What a test puts in place of what a page says, so that its snippets take seconds and need no network.
 
 `RULES` are substitutions on each shell command, its continuation lines joined and its comment gone, and on each piece of
-Python: a model of the hub becomes a folder, a training gets two steps. `FILES` are made in the folder of a page where its
-snippets name them. Both hold for all pages, and an entry that no page has any use for fails a test.
+Python: a model of the hub becomes a folder, a training gets two steps. `NUMBERS` are set in the product itself. `FILES` are
+made in the folder of a page where its snippets name them. All hold for all pages, and a rule or a file that no page has any use
+for fails a test.
 """
 
 from __future__ import annotations
@@ -43,14 +44,18 @@ RULES: list[tuple[str, str]] = [
     (r"^((?:torchrun|accelerate) .*tempplug train .*)$", r"\1 --no-evaluate"),
     (r"^torchrun ", "torchrun --standalone "),  # a free port, as other tests may run beside these
     (r"^accelerate launch ", "accelerate launch --main_process_port 0 "),
-    (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8"),
+    (r"^(tempplug train supcon .*)$", r"\1 --num-train-epochs 1 --width 8 --count 256 --per-device-train-batch-size 64"),
+    (r"^(tempplug eval sts .*)$", r"\1 --tasks STS12 STSB"),
     (r"^(tempplug eval vision .*)$", r"\1 --test-images 64 --view-images 64"),
     (r"^(tempplug advise\b.*)$", r"\1 --max-pairs 60 --batch-size 24"),
+    (r"^(tempplug bench .*--tasks citeseer) ", r"\1@num_train_epochs=2 "),
     (r"^(tempplug sweep .*) 0\.2 1 (.*) --seeds 0 1 ", r"\1 1 \2 --seeds 0 "),
     (r"google-bert/bert-base-uncased", "bert"),
     (r"(sentence_transformers_nli\.py .*)", r"\1 --triplets 512 --max_steps 2 --report_to none"),
     (r"(\btrain\.py --pairs .*)", r"\1 --use_cpu true --report_to none --max_steps 8 --logging_steps 2"),
 ]
+# numbers that no option changes: each advice trains two dozen models
+NUMBERS = {f"tempplug_adapters.advise.training.{name}": 4 for name in ("LONGEST", "LEAST_STEPS")}
 
 _LONG = ["assistants", "benchmarks", "distributed", "graphs", "images", "sentences", "trainers", "watch", "which-loss"]
 # pages over five seconds, which `make fast` leaves out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from perform import SnippetError, perform
 from pygcl_toys import importable_pygcl
-from shortened import FILES, REAL_DATA, RULES, SLOW, WARNINGS, named
+from shortened import FILES, NUMBERS, REAL_DATA, RULES, SLOW, WARNINGS, named
 from snippets import ROOT, RUN, Snippet, logical_lines, pages, prose, snippets
 
 NOT_RUN_AT_MOST = 8
@@ -33,8 +35,12 @@ def test_snippets_of_a_page_run_in_their_order(
         request.getfixturevalue("data_dir")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["page"])
+    if page in SLOW:  # those that start processes are among them
+        request.getfixturevalue("warm")
     for name, value in {"OMP_NUM_THREADS": "1", "HF_DATASETS_CACHE": str(tmp_path / "cache"), "MPLBACKEND": "agg"}.items():
         monkeypatch.setenv(name, value)
+    for name, number in NUMBERS.items():
+        monkeypatch.setattr(name, number)
     for name in ("adapters", "benchmarks", "docs", "constraints.txt"):
         (tmp_path / name).symlink_to(ROOT / name)
     found = snippets(page)
@@ -99,6 +105,7 @@ false
 
 def test_snippets_are_found_and_one_that_fails_fails_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     found = [(each.line, each.language, each.title, each.not_run) for each in snippets("README.md", TEXT)]
     assert found == [(2, "python", "a.py", ""), (6, "bash", "", ""), (10, "bash", "", "no")]
     assert perform(snippets("README.md", TEXT)) == 2

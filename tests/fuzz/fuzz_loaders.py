@@ -73,7 +73,8 @@ def _tu(folder: Path, packed: bool) -> None:
     return None
 
 
-def _dblp(folder: Path) -> None:
+def write_npz(file: Path) -> None:
+    """A graph in the format of CitationFull, Coauthor and Amazon."""
     from scipy.sparse import csr_matrix
 
     chance = np.random.default_rng(0)
@@ -86,9 +87,8 @@ def _dblp(folder: Path) -> None:
         for of, matrix in parts.items()
         for part in ("data", "indices", "indptr", "shape")
     }
-    raw = folder / "graph" / "citation_full" / "dblp" / "raw"
-    raw.mkdir(parents=True)
-    np.savez_compressed(raw / "dblp.npz", labels=chance.integers(4, size=30), **arrays)
+    file.parent.mkdir(parents=True)
+    np.savez_compressed(file, labels=chance.integers(4, size=30), **arrays)
 
 
 def _pixels(folder: Path) -> None:
@@ -177,7 +177,11 @@ def formats() -> dict[str, Format]:
         return read_npz(folder / "a.npz", "train", "a")
 
     found = {
-        "dblp": Format(_dblp, lambda folder: load_graph("DBLP", folder, folder, normalize=False), True),
+        "dblp": Format(
+            lambda folder: write_npz(folder / "graph/citation_full/dblp/raw/dblp.npz"),
+            lambda folder: load_graph("DBLP", folder, folder, normalize=False),
+            True,
+        ),
         "saved graph": Format(_saved_graph, lambda folder: load_graph(str(folder / "a.pt"), None, folder), True),
         "tu, xz": Format(lambda folder: _tu(folder, True), tu, True),
         "tu, zip": Format(lambda folder: _tu(folder, False), tu, True),

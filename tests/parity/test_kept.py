@@ -11,26 +11,13 @@ import pytest
 import torch
 from engine_cases import make_case
 from engine_maps import Bent
+from launched.largest import Largest
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug import ContrastiveLoss
 from tempplug.engine import forward, tiled
 from tempplug.engine.dispatch import row_statistics
 from tempplug.types import Wanted
-
-
-class Largest(TorchDispatchMode):
-    """Remembers the most numbers that the storage of a tensor held."""
-
-    numbers = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), keywords: Any = None) -> Any:
-        result = function(*arguments, **(keywords or {}))
-        for each in result if isinstance(result, tuple | list) else [result]:
-            if isinstance(each, Tensor):
-                self.numbers = max(self.numbers, each.untyped_storage().nbytes() // 4)
-        return result
 
 
 @pytest.mark.parametrize(

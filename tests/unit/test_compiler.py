@@ -138,20 +138,23 @@ def test_graphs_end_before_tiles_and_go_on_behind_them(before: str, lean: bool) 
 @pytest.mark.slow
 @quiet
 @pytest.mark.parametrize(
-    ("strategy", "layout", "negatives", "objective"),
+    ("layout", "negatives", "strategy", "objective", "backend"),
     [
-        (strategy, *pair, objective)
-        for pair, strategy, objective in zip(every_pair(LAYOUTS, TERMS), cycle(SPECS), cycle(OBJECTIVES), strict=False)
+        (*pair, *rest)
+        for pair, *rest in zip(
+            every_pair(LAYOUTS, TERMS), cycle(SPECS), cycle(OBJECTIVES), cycle(["aot_eager", "eager", "eager"]), strict=False
+        )
     ],
 )
 def test_a_compiled_loss_has_the_same_value_gradients_and_record(
-    strategy: str, layout: str, negatives: str, objective: str
+    layout: str, negatives: str, strategy: str, objective: str, backend: str
 ) -> None:
+    """The tracer meets every pair of layout and terms; the slower tracing of gradients, every value of each parameter."""
     if (strategy[:10], objective) == ("individual", "sigmoid"):
         objective = "infonce"  # which the strategy needs
     if strategy.startswith("amcl") or objective == "sigmoid":
         negatives = negatives.replace("+debiased", "")
-    compare(strategy, layout, objective, "aot_eager", negatives)
+    compare(strategy, layout, objective, backend, negatives)
 
 
 @quiet
