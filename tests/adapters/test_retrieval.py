@@ -238,8 +238,8 @@ def test_bad_input_is_named(toys: Path, tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_bm25_on_real_collections(data_dir: Path) -> None:
     """Without stems and stop words a little below the figures of BM25 with both: 67.7 on SciFact, 66.3 on Medline."""
-    found = evaluate_retrieval(None, data_dir, ["medline", "scifact", "nfcorpus-dev"])
+    found = evaluate_retrieval(None, data_dir, ["medline", "scifact"])
     assert {name: scores["ndcg@10"] for name, scores in found.scores.items()} == pytest.approx(
-        {"medline": 64.84, "scifact": 66.11, "nfcorpus-dev": 27.63}, abs=0.01
+        {"medline": 64.84, "scifact": 66.11}, abs=0.01
     )
-    assert found.queries == {"medline": 30, "scifact": 300, "nfcorpus-dev": 324}
+    assert found.queries == {"medline": 30, "scifact": 300}

@@ -84,7 +84,7 @@ def test_every_strategy_of_every_suite_has_the_same_number(toy: ModuleType, monk
             for arm in filter(lambda each: each.contrasts, profile.arms):
                 found = configurations(task, profile, arm)
                 assert len({each.label for each in found}) == count > 3, f"{where}, {arm.label}"
-    assert len(seen) == 8
+    assert len(seen) == 9
     monkeypatch.setattr("tempplug_benchmarks.run.tuning.OWN", {})
     with pytest.raises(ConfigError, match=r"'temperature-free' has no temperature and 0 configurations .* there are 3 fixed"):
         labels(tunable(toy), "toy-task", "quick", "temperature-free+infonce")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import BaseModelOutput
@@ -34,24 +33,30 @@ class StaticEncoder(PreTrainedModel):  # type: ignore[no-untyped-call]
         return BaseModelOutput(last_hidden_state=self.words(input_ids))
 
 
-def static_words(vectors: Path, texts: Iterable[str]) -> tuple[Tokenizer, Tensor]:
+def static_words(vectors: Path, texts: Iterable[str]) -> tuple[dict[str, Any], Tensor]:
     """Returns the part of a static encoder that some texts need: a tokenizer of their words, and a vector for each, [V, D].
 
     Args:
         vectors: folder with ``tokenizer.json`` and ``embedding.weight`` in ``model.safetensors``, as sentence-transformers'
             ``StaticEmbedding`` has it.
         texts: their words are kept, beside padding and unknown words, whose vectors are 0.
+
+    Returns:
+        The content of a ``tokenizer.json``, and the vectors.
     """
-    tokenizer = Tokenizer.from_file(str(vectors / "tokenizer.json"))
+    file = vectors / "tokenizer.json"
+    whole = PreTrainedTokenizerFast(tokenizer_file=str(file), unk_token=_UNKNOWN)  # type: ignore[no-untyped-call]
+    numbers = {number for each in whole(list(texts), add_special_tokens=False)["input_ids"] for number in each}
+    kept = sorted(numbers - {whole.convert_tokens_to_ids(_UNKNOWN)})
+    words = [_PADDING, _UNKNOWN, *whole.convert_ids_to_tokens(kept)]
+    content = json.loads(file.read_text(encoding="utf-8"))
+    content["model"]["vocab"] = {word: number for number, word in enumerate(words)}
+    content["added_tokens"] = []
     weight = load_file(vectors / "model.safetensors")["embedding.weight"].float()
-    encoded = tokenizer.encode_batch(list(texts), add_special_tokens=False)
-    numbers = sorted({number for each in encoded for number in each.ids} - {tokenizer.token_to_id(_UNKNOWN)})
-    words = [_PADDING, _UNKNOWN, *map(tokenizer.id_to_token, numbers)]
-    tokenizer.model = WordLevel({str(word): number for number, word in enumerate(words)}, unk_token=_UNKNOWN)
-    return tokenizer, torch.cat([torch.zeros(2, weight.shape[1]), weight[numbers]])
+    return content, torch.cat([torch.zeros(2, weight.shape[1]), weight[kept]])
 
 
-def write_static_encoder(folder: Path, tokenizer: Tokenizer, vectors: Tensor) -> None:
+def write_static_encoder(folder: Path, tokenizer: Mapping[str, Any], vectors: Tensor) -> None:
     """Writes a static encoder as a folder that ``AutoModel`` and ``AutoTokenizer`` load; training starts from its vectors.
 
     Args:
@@ -71,7 +76,8 @@ def write_static_encoder(folder: Path, tokenizer: Tokenizer, vectors: Tensor) ->
     with torch.no_grad():
         model.embeddings.word_embeddings.weight.copy_(vectors)
     model.save_pretrained(folder)
-    whole: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=tokenizer, unk_token=_UNKNOWN, pad_token=_PADDING, model_max_length=config.max_position_embeddings
-    )
-    whole.save_pretrained(folder)
+    file = folder / "tokenizer.json"
+    file.write_text(json.dumps(tokenizer), encoding="utf-8")
+    longest = config.max_position_embeddings
+    options = {"unk_token": _UNKNOWN, "pad_token": _PADDING, "model_max_length": longest}
+    PreTrainedTokenizerFast(tokenizer_file=str(file), **options).save_pretrained(folder)  # type: ignore[no-untyped-call]
