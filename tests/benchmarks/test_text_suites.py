@@ -1,4 +1,4 @@
-"""The suites sentence and bias: their generated data, the files that they read, and the recipes of their profiles."""
+"""The suites sentence, retrieval and bias: their generated data, the files that they read, and the recipes of profiles."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.bias_evaluation.crows_pairs import read_crows_pairs
 from tempplug_adapters.bias_evaluation.stereoset import read_stereoset
 from tempplug_adapters.mabel.gender_words import GenderWords
+from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
 from tempplug_benchmarks.data import gendered_sentences as gendered
 from tempplug_benchmarks.data.sentences import (
@@ -36,7 +37,7 @@ from tempplug_benchmarks.data.sentences import (
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks.sentence_transformers_speed import COLUMNS, measure, sentences
-from tempplug_benchmarks.tasks.text import BIAS, SENTENCE
+from tempplug_benchmarks.tasks.text import BIAS, RETRIEVAL, SENTENCE
 
 WORDS = [{word: concept for concept, words in enumerate(slot) for word in words} for slot in SLOTS]
 MABEL = BIAS.task("mabel").profiles
@@ -220,3 +221,17 @@ def test_the_generated_benchmarks_test_for_the_stereotype(tmp_path: Path) -> Non
     for pair in pairs:
         assert stereotyped(set(pair.more.split())) == (pair.direction == "stereo")
         assert len(set(pair.more.split()) ^ set(pair.less.split())) == 2
+
+
+def test_retrieval_trains_the_mean_of_word_vectors_and_holds_documents_out(data_dir: Path, tmp_path: Path) -> None:
+    profile = RETRIEVAL.task("quora").profile("small")
+    settings, data = read(profile, data_dir, tmp_path)
+    library = StaticEmbedding.load(str(data_dir / profile.recipe.values()["model_name_or_path"])).float()
+    module = RETRIEVAL.task("quora").method.load().build(settings, data, None).eval()
+    texts = ["How do I learn to play the guitar?", "zzzunknown word"]
+    encode = SentenceEncoder(module.encoder.base_model, module.tokenizer, module.pooling, settings.max_length)
+    with torch.no_grad():
+        wanted = library(library.preprocess(texts))
+    torch.testing.assert_close(encode(texts), wanted["sentence_embedding"], rtol=0, atol=1e-6)
+    assert len(data) == 3416
+    assert len(data.held_out.documents) == 2000
