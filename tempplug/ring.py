@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
 
 HARD = "hard_negatives"
-# What has a gradient of the statistics of a block.
+# The statistics of a block that carry a gradient.
 NUMBERS = ("positive_logit", "positive_similarity", "positive_lse", "negative_lse")
 
 
@@ -89,7 +89,7 @@ def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
 
 
 def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direction]) -> Ring | None:
-    """Returns the ring of a call, given its blocks of this process's candidates; None where there are no others."""
+    """Returns the ring of a call, given its blocks of this process's candidates; None if it has no candidates of others."""
     rows, of_hard = views.rows, views.hard_sizes
     names = {name for each in directions for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
     if not names:

@@ -101,7 +101,7 @@ def main() -> None:
     device = torch.device(arguments.device, torch.cuda.current_device() if arguments.device == "cuda" else 0)
     torch.set_num_threads(1)
     loss_fn = tempplug.ContrastiveLoss(
-        arguments.strategy, layout=arguments.layout, gather=arguments.gather == "all" or "ring"
+        arguments.strategy, layout=arguments.layout, gather=True if arguments.gather == "all" else "ring"
     ).to(device)
     view_a, view_b = views(arguments, rank, device)
     start, sent, times = peak(device), list[int](), []

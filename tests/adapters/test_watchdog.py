@@ -32,7 +32,7 @@ BEAT = 0.02
 
 
 class Other:
-    """A process of this machine, whose notes the test writes."""
+    """Another process on this machine; the test writes its notes."""
 
     def __init__(self, folder: Path) -> None:
         self.process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

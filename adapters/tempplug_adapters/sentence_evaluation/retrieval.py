@@ -30,7 +30,7 @@ CUTOFF, DEEPEST = 10, 100
 """Ranks that nDCG and MRR read, and those of Recall."""
 FIGURES = ("ndcg@10", "mrr@10", "recall@100")
 CHUNK = 256
-"""Queries whose scores of all documents are in memory at a time."""
+"""Number of queries that are scored at a time, which limits memory."""
 K1, B = 0.9, 0.4
 """BM25's saturation of a word's frequency, and its correction for the length of a document."""
 
@@ -130,7 +130,10 @@ def bm25(collection: Collection) -> Scores:
 
 
 def measure(scores: Scores, collection: Collection) -> dict[str, float]:
-    """Returns the `FIGURES` × 100, means over the queries of a collection."""
+    """Returns the `FIGURES` × 100, means over the queries of a collection.
+
+    Source: Järvelin and Kekäläinen 2002, Cumulated Gain-Based Evaluation of IR Techniques, with the discounts of trec_eval.
+    """
     position = {document: number for number, document in enumerate(collection.documents)}
     by_id = torch.tensor([position[each] for each in sorted(position, reverse=True)])
     discount = 1 / torch.arange(2, CUTOFF + 2, dtype=torch.float64).log2()

@@ -24,7 +24,7 @@ CANDIDATES = 2000
 
 
 class RetrievalPairs(Sentences):
-    """The training data, and a `Collection` of the held-out pairs; None without any."""
+    """The training data, and a `Collection` of the held-out pairs."""
 
     def __init__(self, samples: Sequence[tuple[str, ...]], recipe: RetrievalRecipe, data_dir: Path | None) -> None:
         trained, self.held_out = hold_out(samples, recipe.held_out)
@@ -51,9 +51,7 @@ class RetrievalMethod(SimCSEMethod):
     ) -> dict[str, float]:
         """Returns nDCG@10 × 100 on the held-out pairs; after the training also the figures of the recipe's collections."""
         encoder = shared(SentenceEncoder(module.encoder.base_model, module.tokenizer, module.pooling, recipe.max_length))
-        found = {}
-        if data.held_out is not None:
-            found[CHOSEN_BY] = measure(by_similarity(encoder, data.held_out)[0], data.held_out)["ndcg@10"]
+        found = {CHOSEN_BY: measure(by_similarity(encoder, data.held_out)[0], data.held_out)["ndcg@10"]}
         if run.final and recipe.tasks:
             result = evaluate_retrieval(
                 encoder, data.data_dir or "", recipe.tasks, progress=lambda fraction, doing: run.progress(fraction)
@@ -72,22 +70,18 @@ class RetrievalMethod(SimCSEMethod):
         example = '["how do plants make sugar", "Photosynthesis turns light into sugar."]'
         return replace(card, about=about, example=example, scores={"nDCG, MRR, Recall × 100": results["evaluation"]})
 
-    def next_command(self, recipe: Any, data: Sentences, folder: str, dataset: str) -> str:
-        """Returns the command that measures the encoder on the collections of the data folder."""
-        return f"tempplug eval retrieval {folder}"
 
-
-def hold_out(samples: Sequence[tuple[str, ...]], share: float) -> tuple[Sequence[tuple[str, ...]], Collection | None]:
+def hold_out(samples: Sequence[tuple[str, ...]], share: float) -> tuple[Sequence[tuple[str, ...]], Collection]:
     """Returns the samples to train on, and a collection of those held out: all with a document out of a share of them.
 
     The choice does not depend on the seed of a training. Queries that also occur in other samples are not held out.
 
     Args:
         samples: query and document, and perhaps a hard negative.
-        share: in [0, 1); of the distinct documents.
+        share: of the distinct documents, in (0, 1).
 
     Raises:
-        DataError: fewer than two samples are left to train on.
+        DataError: no sample is held out, or fewer than two are left to train on.
     """
     documents = list(dict.fromkeys(sample[1] for sample in samples))
     random.Random(0).shuffle(documents)
@@ -98,7 +92,9 @@ def hold_out(samples: Sequence[tuple[str, ...]], share: float) -> tuple[Sequence
     known = {sample[0] for sample in trained}
     pairs = [sample[:2] for sample in samples if sample[1] in chosen and sample[0] not in known]
     if not pairs:
-        return trained, None
+        raise DataError(
+            f"held_out={share} of {len(documents)} documents holds out none with a query of its own: give a larger share."
+        )
     searched = {document: document for document in documents[: max(CANDIDATES, len(chosen))]}
     relevance: dict[str, dict[str, int]] = {}
     for query, document in pairs:

@@ -35,7 +35,7 @@ class RetrievalRecipe(SimCSERecipe):
         str, Choice(BATCH_SAMPLERS, help="no_duplicates: no text twice in a batch, where it would be its own negative")
     ] = "no_duplicates"
     held_out: Annotated[
-        float, Number(at_least=0, below=1, help="share of the documents that are held out with their queries, to choose by")
+        float, Number(above=0, below=1, help="share of the documents that are held out with their queries, to choose by")
     ] = 0.1
     tasks: Annotated[tuple[str, ...], Words(help="collections of the data folder to measure at the end of the training")] = ()
 
