@@ -142,12 +142,14 @@ def measure(scores: Scores, collection: Collection) -> dict[str, float]:
     for start in range(0, len(queries), CHUNK):
         chunk = queries[start : start + CHUNK]
         ranked = by_id[_first(scores(start, start + len(chunk))[:, by_id], shown)]
-        degrees = torch.zeros(len(chunk), len(position), dtype=torch.float64)
+        degrees = torch.zeros(len(chunk), len(position), dtype=torch.int32)
+        ideal = torch.zeros(len(chunk), read, dtype=torch.float64)
         for row, query in enumerate(chunk):
             relevant = collection.relevance[query]
-            degrees[row, [position[each] for each in relevant]] = torch.tensor([*relevant.values()], dtype=torch.float64)
-        gains = degrees.gather(1, ranked)
-        ideal = degrees.topk(read, dim=1).values
+            best = sorted(relevant.values(), reverse=True)[:read]
+            ideal[row, : len(best)] = torch.tensor(best, dtype=torch.float64)
+            degrees[row, [position[each] for each in relevant]] = torch.tensor([*relevant.values()], dtype=torch.int32)
+        gains = degrees.gather(1, ranked).double()
         ndcg = (gains[:, :read] @ discount[:read]) / (ideal @ discount[:read])
         mrr = ((gains[:, :read] > 0) / torch.arange(1, read + 1, dtype=torch.float64)).amax(dim=1)
         recall = (gains > 0).sum(dim=1) / (degrees > 0).sum(dim=1)
@@ -157,6 +159,9 @@ def measure(scores: Scores, collection: Collection) -> dict[str, float]:
 
 def _first(scores: Tensor, count: int) -> Tensor:
     """Returns the columns of the highest scores of each row, highest first; of equal scores the earlier column."""
-    bits = scores.float().add(0.0).view(torch.int32)  # of -0 as of 0
-    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits).long()
-    return (ascending * 2**32 - torch.arange(scores.shape[1])).topk(count, dim=1).indices
+    scores = scores.float()
+    values, columns = scores.topk(count, dim=1)
+    for row in ((scores >= values[:, -1:]).sum(dim=1) > count).nonzero().flatten():  # of equal scores only some are among them
+        values[row], columns[row] = (each[:count] for each in scores[row].sort(descending=True, stable=True))
+    columns, order = columns.sort(dim=1)
+    return columns.gather(1, values.gather(1, order).sort(dim=1, descending=True, stable=True).indices)
