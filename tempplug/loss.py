@@ -98,10 +98,10 @@ class ContrastiveLoss(nn.Module):
         self.layout = create_layout(layout, symmetric)
         self.negatives = nn.ModuleList(create_negatives(negatives))
         self._read_by_negatives: frozenset[str] = frozenset().union(*(each.takes for each in self.terms))
-        if self.strategy.needs_negative_similarity and self.objective.pair_function is not None:
+        if self.strategy.observes and self.objective.pair_function is not None:
             raise ConfigError(
-                f"strategy '{self.strategy.name}' reads a mean similarity that a softmax weighs, and objective "
-                f"'{self.objective.name}' has no softmax: use another strategy, or another objective."
+                f"strategy '{self.strategy.name}' learns from the softmax of each row, and objective "
+                f"'{self.objective.name}' has none: use another strategy, or another objective."
             )
         if not isinstance(reduction, str) or reduction not in get_args(Reduction):
             raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")

@@ -1,0 +1,293 @@
+"""Which fixed temperature is best, by length of the training, batch, start, false negatives and hard negatives.
+
+    python -m tempplug_benchmarks.temperature_law PLAN.toml --data-dir DATA --output DIR
+
+trains a static encoder (the mean of word vectors) on the pairs of each data set of a plan, once for each cell, arm and seed,
+and writes a line of JSON for each into ``DIR/SET.jsonl``: nDCG@10 × 100 on held-out pairs and on the test collection. The same
+command goes on where an earlier one ended. Adam's rate falls from 0.03·√(batch/128) to 0; InfoNCE is symmetric.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import UTC, datetime
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedTokenizerFast
+
+import tempplug
+from tempplug.errors import DataError
+from tempplug_adapters.sentence_evaluation.retrieval import measure
+from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
+from tempplug_adapters.simcse.data import read_samples
+from tempplug_adapters.simcse.retrieval_method import hold_out
+from tempplug_benchmarks.data.static_encoder import static_words
+from tempplug_benchmarks.run.fields import check_fields
+from tempplug_benchmarks.run.store import describe_machine, hardware, versions
+
+RATE, AT = 0.03, 128
+"""The learning rate, and the batch that has it."""
+LONGEST, QUERIES = 64, 2000
+"""Most words of a text that are read, and most queries of a test collection."""
+HELD_OUT = 0.1
+"""Share of the documents that are held out with their queries."""
+HARD = 10
+"""A hard negative is the document at this rank for its query by the vectors before the training, its own left out."""
+KEPT = 0.5
+"""Share of the words that the copy of a pair keeps, which is a false negative of it."""
+
+LAST = ("temperature_mean", "positive_probability", "effective_negatives")
+"""Statistics of the last step that a result has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """How a data set is trained on.
+
+    Attributes:
+        passes: over the pairs.
+        batch: pairs of a step.
+        noise: share of a batch's pairs that are copies of others of it with half of their words: false negatives.
+        hard: whether every query has a hard negative.
+        start: ``vectors`` (GloVe) or ``random``, normally distributed with their deviation.
+    """
+
+    passes: int
+    batch: int = AT
+    noise: float = 0.0
+    hard: bool = False
+    start: str = "vectors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawPlan:
+    """What runs, fixed beforehand; see ``benchmarks/plans/temperature_law.toml``.
+
+    Attributes:
+        date: ISO 8601.
+        question: what the runs are to answer.
+        sets: names of ``SET.train.tsv.gz`` and of the test collection.
+        cells: settings of `Cell`.
+        pairs: most pairs of a data set, drawn from all.
+        temperatures: fixed ones of every cell.
+        candidates: specs that run in every cell, too.
+        strategies: specs that run in the cells that differ in passes alone.
+        seeds: of order, copies and random starts.
+        decisions: rules that turn the results into answers.
+    """
+
+    date: str
+    question: str
+    sets: Mapping[str, str]
+    cells: Sequence[Mapping[str, Any]]
+    pairs: int
+    temperatures: Sequence[float]
+    candidates: Sequence[str]
+    strategies: Sequence[str]
+    seeds: Sequence[int]
+    decisions: Sequence[str] = ()
+
+    def runs(self) -> Iterator[tuple[Cell, str, int]]:
+        """Yields cell, strategy and seed of every run of a data set."""
+        for seed in self.seeds:
+            for cell in (Cell(**each) for each in self.cells):
+                plain = cell == Cell(passes=cell.passes)
+                fixed = [f"fixed:temperature={each:g}" for each in self.temperatures]
+                for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
+                    yield cell, spec, seed
+
+
+def read_law_plan(path: Path) -> LawPlan:
+    """Returns the plan of a file; raises `DataError` if it cannot be read, or has other fields or types."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"plan {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    return LawPlan(**check_fields(LawPlan, {**content, "date": str(content.get("date"))}, f"plan {path}"))
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts as numbers of words, one after the other: ``words`` [sum of lengths], ``lengths`` [n]."""
+
+    words: Tensor
+    lengths: Tensor
+
+    def of(self, rows: Tensor) -> Texts:
+        """Returns some of them."""
+        lengths = self.lengths[rows]
+        first = self.lengths.cumsum(0)[rows] - lengths
+        within = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+        return Texts(self.words[first.repeat_interleave(lengths) + within], lengths)
+
+    def halved(self, which: Tensor, generator: torch.Generator) -> Texts:
+        """Returns them with a random half of the words of some, [n] of bool, at least one."""
+        owner = torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+        first = torch.zeros(len(self.words), dtype=torch.bool)
+        first[self.lengths.cumsum(0) - self.lengths] = True
+        kept = ~which[owner] | first | (torch.rand(len(self.words), generator=generator) < KEPT)
+        return Texts(self.words[kept], torch.zeros_like(self.lengths).index_add_(0, owner[kept], torch.ones_like(owner[kept])))
+
+    def vectors(self, weight: Tensor) -> Tensor:
+        """Returns the means of their words' vectors, [n, D]."""
+        return functional.embedding_bag(self.words, weight, self.lengths.cumsum(0) - self.lengths, mode="mean")
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A data set: the vectors of its words, its pairs, and what an encoder is measured on."""
+
+    start: Tensor
+    queries: Texts
+    documents: Texts
+    hard: Tensor
+    measured: Mapping[str, tuple[Collection, Texts, Texts]]
+
+
+@cache
+def load(name: str, collection: str, data_dir: Path, most: int) -> Data:
+    """Returns a data set of ``data_dir`` with at most so many pairs."""
+    samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz")]
+    pairs, held_out = hold_out(random.Random(0).sample(samples, min(most, len(samples))), HELD_OUT)
+    whole = load_collection(collection, data_dir)
+    asked = dict(islice(whole.queries.items(), QUERIES))
+    searched = {"held_out": held_out, "test": replace(whole, queries=asked)}
+    texts = [text for pair in pairs for text in pair]
+    for each in searched.values():
+        texts += [*each.documents.values(), *each.queries.values()]
+    tokenizer, start = static_words(data_dir / "text" / "glove-6b-50d-100k", texts)
+    split = _splitter(tokenizer)
+
+    def numbers(those: Iterable[str]) -> Texts:
+        found = [each[:LONGEST] or [1] for each in split(list(those), add_special_tokens=False)["input_ids"]]
+        return Texts(torch.tensor([word for each in found for word in each]), torch.tensor([len(each) for each in found]))
+
+    queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
+    parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
+    own = {text: number for number, text in enumerate(dict.fromkeys(pair[1] for pair in pairs))}
+    return Data(
+        start, queries, documents, _hard(start, queries, documents, torch.tensor([own[pair[1]] for pair in pairs])), parts
+    )
+
+
+def _splitter(tokenizer: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+    from tokenizers import Tokenizer
+
+    made = Tokenizer.from_str(json.dumps(tokenizer))
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")  # type: ignore[no-untyped-call]
+
+
+def _hard(start: Tensor, queries: Texts, documents: Texts, document: Tensor) -> Tensor:
+    """Returns the row of each query's hard negative, given the number of each pair's document."""
+    units = functional.normalize(documents.vectors(start), dim=1)
+    found = []
+    for first in range(0, len(document), 1000):
+        rows = torch.arange(first, min(first + 1000, len(document)))
+        scores = functional.normalize(queries.of(rows).vectors(start), dim=1) @ units.T
+        scores[document[rows, None] == document] = -torch.inf
+        found.append(scores.topk(HARD, dim=1).indices[:, -1])
+    return torch.cat(found)
+
+
+def train(data: Data, cell: Cell, spec: str, seed: int) -> dict[str, float]:
+    """Trains once and returns the figures and the last temperature."""
+    generator = torch.Generator().manual_seed(seed)
+    start = data.start
+    if cell.start == "random":
+        start = torch.randn(start.shape, generator=generator) * start[2:].std()
+    weight = start.clone().requires_grad_()
+    loss_fn = tempplug.ContrastiveLoss(spec, layout="cross-view", symmetric=True)
+    loss_fn.set_length(cell.passes)
+    rate = RATE * (cell.batch / AT) ** 0.5
+    groups: list[dict[str, Any]] = [{"params": [weight]}, {"params": list(loss_fn.parameters()), "lr": 1e-2}]
+    optimizer = torch.optim.Adam([each for each in groups if each["params"]], lr=rate, fused=True)
+    pairs, done = len(data.queries.lengths), 0
+    batch = min(cell.batch, pairs)
+    steps = pairs // batch
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps * cell.passes))
+    copies = round(cell.noise * batch)
+    for number in range(cell.passes):
+        order = torch.randperm(pairs, generator=generator)
+        for step in range(steps):
+            rows = order[step * batch : (step + 1) * batch]
+            rows = torch.cat([rows[: batch - copies], rows[:copies]])
+            copied = torch.arange(batch) >= batch - copies
+            of_rows = [data.queries.of(rows), data.documents.of(rows)]
+            if copies:
+                of_rows = [each.halved(copied, generator) for each in of_rows]
+            views = [each.vectors(weight) for each in of_rows]
+            more = {"hard_negatives": data.documents.of(data.hard[rows]).vectors(weight)} if cell.hard else {}
+            loss_fn.set_progress(epoch=number + step / steps)
+            loss: Tensor = loss_fn(*views, **more)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            done += 1
+    record = loss_fn.record.to_dict()
+    return _figures(data, weight.detach()) | {"steps": done} | {name: float(record[name]) for name in LAST}
+
+
+@torch.no_grad()
+def _figures(data: Data, weight: Tensor) -> dict[str, float]:
+    return {name: _ndcg(weight, *measured) for name, measured in data.measured.items()}
+
+
+def _ndcg(weight: Tensor, collection: Collection, *texts: Texts) -> float:
+    """Returns nDCG@10 × 100, given the queries and the documents of a collection."""
+    queries, documents = (functional.normalize(each.vectors(weight), dim=1) for each in texts)
+    return measure(lambda first, last: queries[first:last] @ documents.T, collection)["ndcg@10"]
+
+
+def main() -> None:
+    """Runs what a plan has and the output lacks."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("plan", type=Path, help="TOML file with the fields of LawPlan")
+    parser.add_argument("--data-dir", type=Path, required=True, help="folder of real data")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--sets", nargs="+", help="only these data sets of the plan")
+    options = parser.parse_args()
+    plan = read_law_plan(options.plan)
+    about = {"versions": versions(), "machine": describe_machine(hardware())}
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name in options.sets or plan.sets:
+        file = options.output / f"{name}.jsonl"
+        have = {run_of(line) for line in read_lines(file)}
+        with file.open("a", encoding="utf-8") as output:
+            for cell, spec, seed in plan.runs():
+                if (cell, spec, seed) in have:
+                    continue
+                data, began = load(name, plan.sets[name], options.data_dir, plan.pairs), time.process_time()
+                result = train(data, cell, spec, seed)
+                line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}
+                line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
+                print(json.dumps(line | about), file=output, flush=True)
+                print(name, line, file=sys.stderr)
+
+
+def read_lines(file: Path) -> list[dict[str, Any]]:
+    """Returns the results of a file, without a last line that was not written to its end."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def run_of(line: Mapping[str, Any]) -> tuple[Cell, str, int]:
+    """Returns the cell, the strategy and the seed of a result."""
+    return Cell(**{each.name: line[each.name] for each in fields(Cell)}), line["strategy"], line["seed"]
+
+
+if __name__ == "__main__":
+    main()
