@@ -140,7 +140,7 @@ def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: 
 
 
 def _read_plan(path: Path) -> FixedPlan | None:
-    return read_plan(path) if path.exists() else None
+    return read_plan(path, FixedPlan) if path.exists() else None
 
 
 def _read_looks(path: Path) -> tuple[Look, ...]:

@@ -14,7 +14,6 @@ import json
 import random
 import sys
 import time
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
@@ -29,13 +28,13 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 import tempplug
-from tempplug.errors import DataError
 from tempplug_adapters.sentence_evaluation.retrieval import measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
 from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
+from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.data.static_encoder import static_words
-from tempplug_benchmarks.run.fields import check_fields
+from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.run.store import describe_machine, hardware, versions
 
 RATE, AT = 0.03, 128
@@ -108,15 +107,6 @@ class LawPlan:
                 fixed = [f"fixed:temperature={each:g}" for each in self.temperatures]
                 for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
                     yield cell, spec, seed
-
-
-def read_law_plan(path: Path) -> LawPlan:
-    """Returns the plan of a file; raises `DataError` if it cannot be read, or has other fields or types."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"plan {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    return LawPlan(**check_fields(LawPlan, {**content, "date": str(content.get("date"))}, f"plan {path}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,20 +242,22 @@ def _ndcg(weight: Tensor, collection: Collection, *texts: Texts) -> float:
     return measure(lambda first, last: queries[first:last] @ documents.T, collection)["ndcg@10"]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what a plan has and the output lacks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("plan", type=Path, help="TOML file with the fields of LawPlan")
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of real data")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
     parser.add_argument("--sets", nargs="+", help="only these data sets of the plan")
-    options = parser.parse_args()
-    plan = read_law_plan(options.plan)
+    options = parser.parse_args(arguments)
+    plan = read_plan(options.plan, LawPlan)
     about = {"versions": versions(), "machine": describe_machine(hardware())}
     options.output.mkdir(parents=True, exist_ok=True)
     for name in options.sets or plan.sets:
         file = options.output / f"{name}.jsonl"
-        have = {run_of(line) for line in read_lines(file)}
+        lines = read_lines(file)
+        write_text(file, "".join(f"{json.dumps(line)}\n" for line in lines))  # without a torn last line
+        have = {run_of(line) for line in lines}
         with file.open("a", encoding="utf-8") as output:
             for cell, spec, seed in plan.runs():
                 if (cell, spec, seed) in have:

@@ -29,7 +29,7 @@ from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.report import pages
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.results import Loaded, load_results
-from tempplug_benchmarks.run.fixed_plan import copy_plan, read_plan
+from tempplug_benchmarks.run.fixed_plan import FixedPlan, copy_plan, read_plan
 from tempplug_benchmarks.run.plan import Run, plan
 from tempplug_benchmarks.run.runner import EXECUTORS, Progress, create_executor, execute
 from tempplug_benchmarks.run.store import Failure, Result
@@ -93,7 +93,7 @@ def run_plan(options: argparse.Namespace) -> int:
     given = [f"--{name}" for name in named if getattr(options, name)]
     if given:
         raise ConfigError(f"{' and '.join(given)} must not go together with --plan, which names the runs.")
-    fixed = read_plan(options.plan)
+    fixed = read_plan(options.plan, FixedPlan)
     suite = load_suite(fixed.suite)
     if suite.kind != TITLE:
         raise ConfigError(f"suite '{fixed.suite}' of plan {options.plan} must be one that trains.")

@@ -86,7 +86,7 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
     file = tmp_path / "own.toml"
     file.write_text(TEXT.replace(*change))
     with pytest.raises(DataError, match=r"own\.toml"):
-        read_plan(file)
+        read_plan(file, FixedPlan)
     for run in plan(toy.SUITE, "quick", [3], strategies=["macl+infonce"]):
         write_result(run, tmp_path / "out", {"STSB": 1.0, "error": 0.5}, 1)
     (tmp_path / "out/toy/quick/toy-task/plan.toml").write_text(file.read_text())
@@ -95,10 +95,10 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
 
 
 def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
-    files = sorted(PLANS.glob("*.toml"))
+    files = sorted(set(PLANS.glob("*.toml")) - set(PLANS.glob("temperature_law*.toml")))
     assert files
     for file in files:
-        fixed = read_plan(file)
+        fixed = read_plan(file, FixedPlan)
         runs = plan(load_suite(fixed.suite), fixed.profile, fixed.seeds, fixed.tasks, fixed.arms)
         assert len(runs) == len(fixed.tasks) * len(fixed.arms) * len(fixed.seeds), "the baseline is one of the arms"
         assert fixed.decisions

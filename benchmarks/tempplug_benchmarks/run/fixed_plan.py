@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import write_text
@@ -17,6 +18,7 @@ from tempplug_benchmarks.run.fields import check_fields
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Entry
 
+Plan = TypeVar("Plan")
 PLAN = "plan.toml"
 """The name of the copy beside the arms of a task."""
 
@@ -50,13 +52,13 @@ class FixedPlan:
         return (Arm(entry.arm).controlled or entry.arm) in self.arms and entry.seed in self.seeds
 
 
-def read_plan(path: Path) -> FixedPlan:
-    """Returns the plan of a file; raises `DataError` if it cannot be read, or has other fields or types."""
+def read_plan(path: Path, kind: type[Plan]) -> Plan:
+    """Returns the plan of a file; raises `DataError` if it cannot be read, or has other fields or types than ``kind``."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise DataError(f"plan {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    return FixedPlan(**check_fields(FixedPlan, {**content, "date": str(content.get("date"))}, f"plan {path}"))
+    return kind(**check_fields(kind, {**content, "date": str(content.get("date"))}, f"plan {path}"))
 
 
 def copy_plan(path: Path, runs: Sequence[Run], output: Path) -> None:

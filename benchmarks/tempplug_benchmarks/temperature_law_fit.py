@@ -1,0 +1,110 @@
+"""The law that the best temperatures of `temperature_law` follow, and what each choice loses to the best of a cell.
+
+The best temperature of a cell is that of a parabola in ln τ through the best fixed one by held-out pairs and its neighbours.
+The law is a least-squares fit of its logarithm. A loss is of nDCG@10 on the test collection, in per cent of that of the fixed
+temperature that is best on held-out pairs; between two temperatures that ran it is interpolated along ln τ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from tempplug.arguments import parse_spec
+from tempplug_benchmarks.temperature_law import Cell, read_lines, run_of
+
+TERMS = ("ln steps", "ln batch", "share of false negatives", "random start", "hard negatives")
+WANTED = 1.5
+"""Factor within which the law is to give the best temperature."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The results of a cell of a data set, means over seeds, by strategy: nDCG@10 × 100 on both, and last temperatures."""
+
+    data: str
+    cell: Cell
+    steps: float = 0.0
+    held_out: dict[str, float] = field(default_factory=dict)
+    test: dict[str, float] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
+
+    def fixed(self, figures: Mapping[str, float]) -> list[tuple[float, float]]:
+        """Returns ln τ and the figure of each fixed temperature, in ascending order."""
+        of = ((parse_spec(spec), value) for spec, value in figures.items())
+        return sorted((math.log(float(given["temperature"])), value) for (name, given), value in of if name == "fixed")
+
+    def best(self) -> float:
+        """Returns ln of the best temperature by held-out pairs."""
+        found = self.fixed(self.held_out)
+        place = max(range(len(found)), key=lambda each: found[each][1])
+        if place in (0, len(found) - 1):
+            return found[place][0]
+        around, middle = found[place - 1 : place + 2], found[place][0]
+        a, b, _ = np.polyfit([each for each, _ in around], [figure for _, figure in around], 2)
+        return float(np.clip(-b / (2 * a), around[0][0], around[-1][0])) if a < 0 else middle
+
+    def chosen(self, specs: Iterable[str]) -> str:
+        """Returns the strategy that is best on held-out pairs."""
+        return max(specs, key=lambda each: self.held_out[each])
+
+    def loss(self, figure: float) -> float:
+        """Returns a figure on the test collection in per cent of the best fixed temperature, minus 100."""
+        best = self.chosen(spec for spec in self.held_out if parse_spec(spec)[0] == "fixed")
+        return 100 * (figure / self.test[best] - 1)
+
+    def at(self, log_temperature: float) -> float:
+        """Returns the interpolated figure on the test collection at a fixed temperature."""
+        temperatures, figures = zip(*self.fixed(self.test), strict=True)
+        return float(np.interp(log_temperature, temperatures, figures))
+
+    def terms(self) -> list[float]:
+        """Returns the `TERMS`, behind a 1."""
+        cell = self.cell
+        return [1, math.log(self.steps), math.log(cell.batch), cell.noise, float(cell.start == "random"), float(cell.hard)]
+
+
+def read_measured(files: Iterable[Path]) -> list[Measured]:
+    """Returns the cells of data sets, one of each file."""
+    found: list[Measured] = []
+    for file in files:
+        lines = read_lines(file)
+        for cell in dict.fromkeys(run_of(line)[0] for line in lines):
+            of = [line for line in lines if run_of(line)[0] == cell]
+            specs = dict.fromkeys(line["strategy"] for line in of)
+            means = {
+                name: {spec: fmean(line[name] for line in of if line["strategy"] == spec) for spec in specs}
+                for name in ("held_out", "test", "temperature_mean")
+            }
+            found.append(Measured(file.stem, cell, of[0]["steps"], *means.values()))
+    return found
+
+
+@dataclass(frozen=True)
+class Law:
+    """ln τ = a sum of `TERMS` with ``coefficients``, the first being the constant; ``errors`` are their standard errors."""
+
+    coefficients: Sequence[float]
+    errors: Sequence[float]
+
+    def predicted(self, measured: Measured) -> float:
+        """Returns ln τ of a cell."""
+        return float(np.dot(self.coefficients, measured.terms()))
+
+    def factors(self, cells: Iterable[Measured]) -> list[float]:
+        """Returns by what factor the law misses the best temperature of each cell, at least 1."""
+        return [math.exp(abs(self.predicted(each) - each.best())) for each in cells]
+
+
+def fit(cells: Sequence[Measured]) -> Law:
+    """Returns the law of some cells."""
+    terms, best = np.array([each.terms() for each in cells]), np.array([each.best() for each in cells])
+    coefficients, *_ = np.linalg.lstsq(terms, best, rcond=None)
+    variance = ((best - terms @ coefficients) ** 2).sum() / (len(cells) - terms.shape[1])
+    errors = np.sqrt(variance * np.diag(np.linalg.inv(terms.T @ terms)))
+    return Law(coefficients.tolist(), errors.tolist())

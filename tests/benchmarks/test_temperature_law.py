@@ -1,0 +1,144 @@
+"""The runner of the law of the temperature on real pairs, and the law and the losses of results whose answers are known."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from tempplug_benchmarks.run.fixed_plan import read_plan
+from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, load, main, read_lines, train
+from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
+
+PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
+TEXTS = Texts(torch.tensor([3, 4, 5, 6, 7, 8]), torch.tensor([2, 1, 3]))
+
+
+def test_texts_are_chosen_and_averaged_like_lists_of_words() -> None:
+    weight = torch.randn(9, 4, dtype=torch.float64)
+    words = [[3, 4], [5], [6, 7, 8]]
+    rows = [2, 0, 2]
+    expected = torch.stack([weight[words[row]].mean(0) for row in rows])
+    torch.testing.assert_close(TEXTS.of(torch.tensor(rows)).vectors(weight), expected)
+
+
+def test_a_copy_keeps_half_of_its_words_and_at_least_the_first() -> None:
+    many = Texts(torch.arange(4000), torch.full((20,), 200))
+    found = many.halved(torch.arange(20) % 2 == 0, torch.Generator().manual_seed(0))
+    assert found.lengths[1::2].tolist() == [200] * 10
+    assert 800 < found.lengths[::2].sum() < 1200
+    assert TEXTS.halved(torch.ones(3, dtype=torch.bool), torch.Generator().manual_seed(0)).lengths.min() >= 1
+    assert found.words[:1] == 0
+    assert int(found.lengths.sum()) == len(found.words)
+
+
+def test_a_plan_runs_once_and_goes_on_where_it_was_killed(data_dir: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text(
+        'date = 2026-11-26\nquestion = "?"\npairs = 300\ntemperatures = [0.02, 0.2]\ncandidates = []\nseeds = [0]\n'
+        'strategies = ["learnable"]\ncells = [{ passes = 1 }, { passes = 1, batch = 32 }]\n[sets]\nquora = "quora"\n'
+    )
+    output = tmp_path / "out"
+    command = [str(plan), "--data-dir", str(data_dir), "--output", str(output)]
+    main(command)
+    file = output / "quora.jsonl"
+    lines = read_lines(file)
+    assert [(each["batch"], each["strategy"]) for each in lines] == [
+        *((128, spec) for spec in ("fixed:temperature=0.02", "fixed:temperature=0.2", "learnable")),
+        *((32, spec) for spec in ("fixed:temperature=0.02", "fixed:temperature=0.2")),
+    ]
+    # The last line is torn, as by a kill; that run alone is repeated, with the same figures.
+    text = file.read_text()
+    file.write_text(text[: len(text) - 40])
+    main(command)
+    again = read_lines(file)
+    figures = [
+        [{name: line[name] for name in ("held_out", "test", "seed", "steps")} for line in each] for each in (lines, again)
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
+    data = load("quora", "quora", data_dir, 300)
+    own = train(data, Cell(passes=1, batch=64), "fixed:temperature=0.05", 0)
+    assert own == train(data, Cell(passes=1, batch=64), "fixed:temperature=0.05", 0)
+    for other in (
+        Cell(passes=1, batch=64, noise=0.2),
+        Cell(passes=1, batch=64, hard=True),
+        Cell(passes=1, batch=64, start="random"),
+    ):
+        assert train(data, other, "fixed:temperature=0.05", 0)["test"] != own["test"], other
+    # A hard negative is another document than the query's own.
+    queries, documents = data.queries, data.documents
+    units = torch.nn.functional.normalize(documents.vectors(data.start), dim=1)
+    asked = torch.nn.functional.normalize(queries.vectors(data.start), dim=1)
+    scores = asked @ units.T
+    assert (data.hard != torch.arange(len(data.hard))).all()
+    assert (scores.gather(1, data.hard[:, None]) > scores.median(dim=1, keepdim=True).values).float().mean() > 0.9
+
+
+def measured(cell: Cell, steps: float, best: float, height: float = 50.0) -> Measured:
+    """Returns figures on a parabola in ln τ around the best temperature."""
+    figures = {
+        f"fixed:temperature={each:g}": height - (math.log(each) - best) ** 2
+        for each in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+    }
+    return Measured("set", cell, steps, figures, figures)
+
+
+def test_the_best_temperature_and_the_law_are_those_that_made_the_results() -> None:
+    coefficients = [-5.0, 0.3, -0.1, 1.5, 0.8, -0.4]
+    cells = []
+    for passes in (1, 4, 16):
+        for batch in (32, 128):
+            for more in ({}, {"noise": 0.2}, {"hard": True}, {"start": "random"}):
+                cell, steps = Cell(passes=passes, batch=batch, **more), passes * 4096 / batch
+                terms = [1, math.log(steps), math.log(batch), cell.noise, cell.start == "random", cell.hard]
+                cells.append(measured(cell, steps, sum(a * b for a, b in zip(coefficients, terms, strict=True))))
+    law = fit(cells)
+    assert len(TERMS) + 1 == len(law.coefficients)
+    assert law.coefficients == pytest.approx(coefficients, abs=1e-6)
+    assert max(law.factors(cells)) == pytest.approx(1, abs=1e-6)
+    own = measured(Cell(passes=4), 128, math.log(0.03))
+    assert math.exp(own.best()) == pytest.approx(0.03, rel=1e-9)
+    assert math.exp(measured(Cell(passes=4), 128, math.log(0.001)).best()) == pytest.approx(0.005), "the end of the grid"
+
+
+def test_losses_are_to_the_best_by_held_out_pairs_not_by_the_test() -> None:
+    fixed = {f"fixed:temperature={each:g}": value for each, value in ((0.01, 40.0), (0.1, 50.0), (1.0, 45.0))}
+    held_out = {"fixed:temperature=0.01": 9.0, "fixed:temperature=0.1": 8.0, "fixed:temperature=1": 7.0, "macl": 8.5}
+    own = Measured("set", Cell(passes=1), 10, held_out, {**fixed, "macl": 44.0})
+    assert own.loss(44.0) == pytest.approx(10.0)
+    assert own.at(math.log(0.1**1.5)) == pytest.approx(45.0)
+    assert own.chosen(["macl", "fixed:temperature=0.1"]) == "macl"
+
+
+def test_results_are_means_over_seeds(tmp_path: Path) -> None:
+    file = tmp_path / "quora.jsonl"
+    rows = [
+        {**asdict(Cell(passes=4)), "strategy": "learnable", "seed": seed, "held_out": 10.0 + seed, "test": 20.0 + seed}
+        | {"temperature_mean": 0.05, "steps": 26.0}
+        for seed in (0, 1)
+    ]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (found,) = read_measured([file])
+    assert (found.data, found.cell, found.held_out, found.test) == (
+        "quora",
+        Cell(passes=4),
+        {"learnable": 10.5},
+        {"learnable": 20.5},
+    )
+
+
+def test_committed_plans_of_the_law_can_be_read() -> None:
+    for file in PLANS.glob("temperature_law*.toml"):
+        plan = read_plan(file, LawPlan)
+        assert len(list(plan.runs())) == len(plan.seeds) * (
+            len(plan.cells) * (len(plan.temperatures) + len(plan.candidates))
+            + len(plan.strategies) * sum(list(each) == ["passes"] for each in plan.cells)
+        )
+        assert plan.decisions
