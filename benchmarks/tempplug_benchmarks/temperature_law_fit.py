@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -19,6 +19,7 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.temperature_law import Cell, read_lines, run_of
 
 TERMS = ("ln steps", "ln batch", "share of false negatives", "random start", "hard negatives")
+LAW, QUARTER = "the law", "chosen after a quarter of the passes"
 WANTED = 1.5
 """Factor within which the law is to give the best temperature."""
 
@@ -108,3 +109,21 @@ def fit(cells: Sequence[Measured]) -> Law:
     variance = ((best - terms @ coefficients) ** 2).sum() / (len(cells) - terms.shape[1])
     errors = np.sqrt(variance * np.diag(np.linalg.inv(terms.T @ terms)))
     return Law(coefficients.tolist(), errors.tolist())
+
+
+def losses(cells: Sequence[Measured], law: Law) -> dict[str, dict[int, float]]:
+    """Returns what each choice loses in per cent, by its name and the number of the cell; below 0: worse than the best.
+
+    Choices are the strategies that ran, the law, and the fixed temperature that is best on held-out pairs after a quarter of
+    the passes.
+    """
+    found: dict[str, dict[int, float]] = {}
+    for number, own in enumerate(cells):
+        for spec, figure in own.test.items():
+            found.setdefault(spec, {})[number] = own.loss(figure)
+        found.setdefault(LAW, {})[number] = own.loss(own.at(law.predicted(own)))
+        for short in cells:
+            if (short.data, replace(short.cell, passes=4 * short.cell.passes)) == (own.data, own.cell):
+                chosen = short.chosen(spec for spec in short.held_out if parse_spec(spec)[0] == "fixed")
+                found.setdefault(QUARTER, {})[number] = own.loss(own.test[chosen])
+    return found

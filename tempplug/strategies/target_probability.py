@@ -49,7 +49,7 @@ class TargetProbability(Strategy):
 
     probability: Annotated[float, Number(above=0, below=1, search=(0.3, 0.9), help="mean of the positives to keep")] = 0.7
     temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.05
-    temperature_min: Annotated[float, Temperature(search=None, help="lower bound of τ")] = 0.003
+    temperature_min: Annotated[float, Temperature(search=None, help="lower bound of τ")] = 0.01
     temperature_max: Annotated[float, Temperature(search=None, help="upper bound of τ")] = 1.0
     rate: Annotated[float, Number(above=0, at_most=10, help="how fast ln τ follows")] = 1.0
     log_temperature: Tensor = field(init=False)

@@ -146,7 +146,9 @@ class Watching(Strategy):
 @EVERY_ENGINE
 def test_a_mean_of_a_softmax_beside_a_pair_function_is_refused(engine: EngineName) -> None:
     for strategy, objective in ((Watching(), Sums()), ("individual:size=9", "sigmoid")):
-        with pytest.raises(ConfigError, match=r"strategy '\w+' reads a mean .* objective '\w+' has no softmax"):
+        with pytest.raises(
+            ConfigError, match=r"strategy '\w+' learns from the softmax of each row, and objective '\w+' has none"
+        ):
             ContrastiveLoss(strategy, objective, engine=engine)
     ContrastiveLoss(Watching(), engine=engine)(A, B)
 

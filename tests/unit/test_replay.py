@@ -19,6 +19,7 @@ from tempplug.types import RowStatistics
 CASES: list[tuple[str, str, Any, bool, str | None]] = [
     ("individual:size=9,learning_rate=0.3", "dcl", "two-view", False, None),
     ("individual:size=9,learning_rate=0.3", "infonce", "cross-view", True, "hardness"),
+    ("target-probability:rate=3", "infonce", "cross-view", True, "hardness"),
     ("macl:alpha=2,threshold=0.9", "reweighted", "two-view", False, "log-q:size=9"),
     ("fixed", "dcl", "cross-view:directions=ab+aa+ba+bb", False, "false-negatives:weight=0.5+log-q:size=9"),
     ("temperature-free", "infonce", "labels", False, None),

@@ -1,0 +1,90 @@
+"""The strategy target-probability: one step by the formula, what it settles at, and what does not move it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from tempplug import ContrastiveLoss, TargetProbability
+
+
+def embeddings(rows: int, noise: float, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    a = torch.randn(rows, 16, generator=generator, dtype=torch.float64)
+    return a, a + noise * torch.randn(rows, 16, generator=generator, dtype=torch.float64)
+
+
+def probability(a: Tensor, b: Tensor, temperature: float) -> float:
+    """Returns the mean probability of the positives by the definition of a softmax."""
+    similarity = functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T
+    return (similarity / temperature).softmax(1).diagonal().mean().item()
+
+
+def temperature(loss_fn: ContrastiveLoss) -> float:
+    return math.exp(loss_fn.strategy.log_temperature.item())
+
+
+@pytest.mark.parametrize("start", [0.02, 0.5])
+def test_a_step_moves_the_logarithm_by_the_error_of_the_probability(start: float) -> None:
+    loss_fn = ContrastiveLoss(
+        f"target-probability:temperature_init={start},rate=0.7,probability=0.6", layout="cross-view"
+    ).double()
+    a, b = embeddings(24, 1.0)
+    start = temperature(loss_fn)  # rounded to float32
+    expected = math.log(start) + 0.7 * (probability(a, b, start) - 0.6)
+    loss = loss_fn(a, b)
+    similarity = functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T
+    assert loss.item() == pytest.approx(functional.cross_entropy(similarity / start, torch.arange(24)).item(), rel=1e-12)
+    assert loss_fn.strategy.log_temperature.item() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "noise", "wanted"), [(32, 0.8, 0.7), (256, 0.8, 0.7), (64, 0.5, 0.5), (64, 1.2, 0.3)])
+@pytest.mark.parametrize("start", [0.02, 1.0])
+def test_it_settles_where_the_positives_have_the_wanted_probability(
+    rows: int, noise: float, wanted: float, start: float
+) -> None:
+    loss_fn = ContrastiveLoss(f"target-probability:probability={wanted},temperature_init={start}", layout="cross-view").double()
+    a, b = embeddings(rows, noise)
+    for _ in range(60):
+        loss_fn(a, b)
+    assert 0.0101 < temperature(loss_fn) < 0.99
+    assert probability(a, b, temperature(loss_fn)) == pytest.approx(wanted, abs=0.005)
+
+
+def test_it_stays_within_its_bounds() -> None:
+    unrelated, same = embeddings(64, 50.0), embeddings(4, 1e-3)
+    for views, bound in ((unrelated, 0.01), (same, 0.4)):
+        loss_fn = ContrastiveLoss("target-probability:temperature_max=0.4", layout="cross-view").double()
+        for _ in range(40):
+            loss_fn(*views)
+        assert temperature(loss_fn) == pytest.approx(bound)
+        with pytest.warns(RuntimeWarning, match="widen temperature_min or temperature_max"):
+            assert loss_fn.record.temperature_at_bound.item() == 1
+
+
+def test_only_training_and_anchors_with_negatives_move_it() -> None:
+    a, b = embeddings(12, 1.0)
+    loss_fn = ContrastiveLoss("target-probability", layout="cross-view").double()
+    loss_fn.eval()(a, b)
+    assert temperature(loss_fn) == pytest.approx(0.05)
+    with pytest.warns(RuntimeWarning, match="without"):
+        loss_fn.train()(a[:1], b[:1])
+    assert temperature(loss_fn) == pytest.approx(0.05)
+    loss_fn(a, b)
+    assert temperature(loss_fn) != pytest.approx(0.05)
+    other = ContrastiveLoss("target-probability", layout="cross-view").double()
+    other.load_state_dict(loss_fn.state_dict())
+    assert other(a, b).item() == loss_fn(a, b).item()
+
+
+def test_options_name_what_is_wrong() -> None:
+    with pytest.raises(ValueError, match=r"temperature_init=2 of strategy 'target-probability' must lie between .*0\.01"):
+        TargetProbability(temperature_init=2)
+    with pytest.raises(
+        ValueError, match=r"probability=1 of strategy 'target-probability' must be greater than 0 and less than 1"
+    ):
+        TargetProbability(probability=1)
