@@ -218,8 +218,7 @@ def law_losses(_: str) -> list[str]:
 
 
 def _law_cells() -> tuple[list[Measured], list[Measured]]:
-    folder = RESULTS / "temperature_law"
-    fitted, tested = (read_measured(sorted((folder / part).glob("*.jsonl"))) for part in ("fit", "test"))
+    fitted, tested = (read_measured(sorted((RESULTS / f"temperature_law_{part}").glob("*.jsonl"))) for part in ("fit", "test"))
     return fitted, tested
 
 
