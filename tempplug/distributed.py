@@ -224,7 +224,14 @@ def _padded(part: Tensor, rows: Rows) -> Tensor:
     """Returns the bytes of a part, with zeros behind those of a rank with fewer rows: collectives take equal shapes."""
     if len(part) < rows.longest:
         part = torch.cat([part, part.new_zeros(rows.longest - len(part), *part.shape[1:])])
-    return part.contiguous().flatten().view(torch.uint8)
+    return bytes_of(part)
+
+
+def bytes_of(part: Tensor) -> Tensor:
+    """Returns the bytes of a tensor, [n]."""
+    flat = part.contiguous()
+    # A part of one row is contiguous whatever its stride is, of which `view` wants 1.
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
 def _by_rank(gradient: Tensor, rows: Rows) -> Tensor:

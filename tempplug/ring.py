@@ -8,24 +8,28 @@ a row's log-sum-exp over the candidates of process k (of a pair function, the su
 so that the statistics of all candidates are sums of parts, and so are their gradients. The backward pass goes round once more:
 each process computes its part of every process's candidates again, and the gradient of the candidates travels with them, until
 it reaches their owner. Which pairs are positives, negatives or left out, layouts and terms say of each part by itself.
+
+The parts of a sum have the derivative 1. If all sums of a pair function get one gradient, as those of a mean do, it is a factor
+of all gradients: these are computed for 1 and travel on the first way round, and the backward pass multiplies them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
+from tempplug import distributed
 from tempplug.blocks import Prepared, pairs_of, statistics_of, term_maps, terms_of
 from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, PairLayout, Views
 from tempplug.negatives.base import TermMap
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import PairFunction
+from tempplug.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import EngineName, RowStatistics, Wanted
@@ -36,43 +40,6 @@ if TYPE_CHECKING:
 HARD = "hard_negatives"
 # The statistics of a block that carry a gradient.
 NUMBERS = ("positive_logit", "positive_similarity", "positive_lse", "negative_lse")
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Rows that go round.
-
-    Attributes:
-        place: where they belong: a field of `Views`, an argument of the call and a part of it, or the number of a block and
-            that of a product of its logit map.
-        own: [B, ...] those of this process.
-        sizes: how many each process has.
-    """
-
-    place: str | tuple[str, str] | tuple[int, int]
-    own: Tensor
-    sizes: Sequence[int]
-
-    def length(self, owner: int) -> int:
-        """Returns the bytes of a process's rows."""
-        return self.sizes[owner] * self.own.shape[1:].numel() * self.own.itemsize
-
-
-def _pack(parts: Iterable[Tensor]) -> Tensor:
-    return torch.cat([each.detach().contiguous().flatten().view(torch.uint8) for each in parts])
-
-
-def _unpack(packed: Tensor, loads: Sequence[Load], owner: int) -> list[Tensor]:
-    """Returns the parts that `_pack` put together, as views."""
-    parts = packed.split_with_sizes([each.length(owner) for each in loads])
-    return [
-        part.view(each.own.dtype).view(each.sizes[owner], *each.own.shape[1:]) for part, each in zip(parts, loads, strict=True)
-    ]
-
-
-def _in_order(loads: Sequence[Load]) -> list[Load]:
-    """Returns them by the size of a number, so that each part of a message begins at a multiple of its own."""
-    return sorted(loads, key=lambda load: -load.own.itemsize)
 
 
 def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
@@ -108,7 +75,7 @@ def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direc
     loads += [Load(place, own, sizes) for place, (own, sizes) in of_candidates.items() if own is not None]
     for argument, of in views.row_arguments.items():
         loads += [Load((argument, part), of[part][0], of_hard if part == HARD else rows.sizes) for part in of if part in names]
-    return Ring(loss_fn, views, _in_order(loads))
+    return Ring(loss_fn, views, in_order(loads))
 
 
 class Ring:
@@ -117,34 +84,6 @@ class Ring:
     def __init__(self, loss_fn: ContrastiveLoss, views: Views, loads: list[Load]) -> None:
         self.loss_fn, self.views, self.loads = loss_fn, views, loads
         self.kept: dict[tuple[int, int], tuple[TermMap, ...]] = {}
-
-    def chunks(self, loads: Sequence[Load]) -> Iterator[tuple[int, list[Tensor]]]:
-        """Yields every process and its rows, this one first, while those of the next are on their way."""
-        rows = self.views.rows
-        held = _pack(each.own for each in loads)
-        for step in range(rows.world):
-            owner = (rows.rank - step) % rows.world
-            arrived = self.passed(held, loads, owner) if step + 1 < rows.world else None
-            yield owner, _unpack(held, loads, owner)
-            if arrived is not None:
-                held, arrived = arrived(), None
-
-    def passed(self, packed: Tensor, loads: Sequence[Load], owner: int) -> Callable[[], Tensor]:
-        """Sends what belongs to ``owner`` to the next process; returns what waits for that of the process before the owner."""
-        rows = self.views.rows
-        received = packed.new_empty(sum(each.length((owner - 1) % rows.world) for each in loads))
-        following, before = ((rows.rank + step) % rows.world for step in (1, -1))
-        if rows.group is not None:
-            following, before = (dist.get_global_rank(rows.group, each) for each in (following, before))
-        send = dist.P2POp(dist.isend, packed, following, rows.group)
-        works = dist.batch_isend_irecv([send, dist.P2POp(dist.irecv, received, before, rows.group)])
-
-        def arrived() -> Tensor:
-            for work in works:
-                work.wait()
-            return received
-
-        return arrived
 
     def with_candidates(self, views: Views, owner: int, loads: Sequence[Load], tensors: Sequence[Tensor]) -> Views:
         """Returns the views of this process's anchors with the candidates of another."""
@@ -164,7 +103,7 @@ class Ring:
     def positive_similarity(self) -> tuple[Tensor, Tensor]:
         """Returns each anchor's mean similarity and number of positives of all processes, [N], where labels give them."""
         totals, counts = [], []
-        for owner, tensors in self.chunks(self.loads):
+        for owner, tensors in going_round(self.views.rows, self.loads):
             (direction,) = self.loss_fn.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
             counts.append(direction.roles.positive_count)
             totals.append(direction.roles.positive_similarity(*direction.bare()) * counts[-1])
@@ -214,17 +153,20 @@ class _Call:
         operands: what the statistics are functions of, and has a gradient.
         leaves: what is computed with in their place, so that an operand's gradient holds none that flows through another.
         found: the statistics of each block, after `forward`.
+        ahead: the gradients of the operands where those of all sums of a pair function are 1, after `forward`.
     """
 
     engine: EngineName
+    ahead: list[Tensor | None] | None = None
 
     def __init__(self, ring: Ring, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted) -> None:
         self.ring, self.prepared, self.maps, self.mean = ring, prepared, maps, wanted.negative_similarity
         views, pair = ring.views, wanted.pair_function
+        self.rows = views.rows
         self.pairs = [None if pair is None else _Shifted(pair, each) for each in maps]
         self.found: list[RowStatistics] = []
         products = [load for number, logit_map in enumerate(maps) for load in self._products(number, logit_map)]
-        self.loads = _in_order([*ring.loads, *products])
+        self.loads = in_order([*ring.loads, *products])
         self.learned = [load for load in self.loads if load.own.requires_grad]
         rows: dict[str, Tensor | None] = {name: getattr(views, name) for name in ("joined", "view_a", "view_b", "queue", HARD)}
         own: dict[str, Any] = {name: None if each is None else _leaf(each) for name, each in rows.items()}
@@ -248,16 +190,27 @@ class _Call:
         found = [right if len(right) == own else right[len(right) - own :] for _, right in logit_map.products]
         return [Load((number, place), each, sizes) for place, each in enumerate(found)]
 
-    def forward(self) -> tuple[Tensor, ...]:
-        """Returns the `NUMBERS` of one block after the other, without gradient."""
-        for owner, tensors in self.ring.chunks(self.loads):
-            for number, part, _ in self.parts(owner, tensors, self.mean):
-                if number == len(self.found):
-                    self.found.append(part)
-                else:
-                    self.found[number] = _merged(self.found[number], part, self.pairs[number] is not None)
-            del tensors  # before the next are on their way
+    def forward(self, ahead: bool = False) -> tuple[Tensor, ...]:
+        """Returns the `NUMBERS` of one block after the other, without gradient; ``ahead`` is for sums."""
+        if ahead:
+            self.ahead = self._round(self._ones(), True)
+        else:
+            for owner, tensors in going_round(self.rows, self.loads):
+                for number, part, _ in self.parts(owner, tensors, self.mean):
+                    self._merge(number, part)
+                del tensors  # before the next are on their way
         return tuple(getattr(each, name).clone() for each in self.found for name in NUMBERS)
+
+    def _merge(self, number: int, part: RowStatistics) -> None:
+        if number == len(self.found):
+            self.found.append(part)
+        else:
+            self.found[number] = _merged(self.found[number], part, self.pairs[number] is not None)
+
+    def _ones(self) -> list[float | None]:
+        """Returns 1 for each of the `NUMBERS` of each block that a pair function's loss adds up, None for others."""
+        used = [{"negative_lse", "positive_lse"} if each.direction.paired else {"negative_lse"} for each in self.prepared]
+        return [1.0 if name in names else None for names in used for name in NUMBERS]
 
     def parts(self, owner: int, tensors: Sequence[Tensor], mean: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
         """Yields each block's number, its statistics over the candidates of one process, and whether positives may be there."""
@@ -289,31 +242,53 @@ class _Call:
 
     def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Returns the gradients of the operands."""
-        total: dict[int, Tensor | None] = {}
+        if self.ahead is not None and (factor := self._factor(gradients)) is not None:
+            return [None if each is None else each * factor.to(each) for each in self.ahead]
+        return self._round(gradients)
+
+    def _factor(self, gradients: Sequence[Tensor | None]) -> Tensor | None:
+        """Returns the gradient of each sum, [], where those of all processes are equal and nothing else has one; or None."""
+        bounds = torch.full((2,), torch.inf, device=self.ring.views.device)
+        given = [each for each in gradients if each is not None]
+        if [each is None for each in gradients] == [each is None for each in self._ones()]:
+            least, most = torch.cat(given).aminmax()
+            bounds = torch.stack([most, -least]).nan_to_num(torch.inf, torch.inf, -torch.inf)
+        most, least = distributed.largest(bounds.double(), self.rows) * bounds.new_tensor([1, -1])
+        return most if most == least else None
+
+    def _round(self, gradients: Sequence[Tensor | float | None], merging: bool = False) -> list[Tensor | None]:
+        """Goes round once; returns the gradients of the operands, and with ``merging`` finds the statistics as well."""
+        total: dict[int, Tensor] = {}
         arrived: Callable[[], Tensor] | None = None
-        for owner, tensors in self.ring.chunks(self.loads):
-            packed = self._add_part(owner, tensors, gradients, total)
+        for owner, tensors in going_round(self.rows, self.loads):
+            found = self._add_part(owner, tensors, gradients, total, merging)
             del tensors
-            if packed is not None:
-                if arrived is not None:
-                    for each, more in zip(*(_unpack(both, self.learned, owner) for both in (packed, arrived())), strict=True):
-                        each.add_(more)
-                arrived = self.ring.passed(packed, self.learned, owner)
+            if found is not None:
+                packed = _added(found, self.learned, owner, arrived)
+                del found, arrived  # nothing is held beside what goes on
+                arrived = passed(self.rows, packed, self.learned, owner)
         if arrived is not None:
-            for load, more in zip(self.learned, _unpack(arrived(), self.learned, self.views.rows.rank), strict=True):
+            for load, more in zip(self.learned, unpack(arrived(), self.learned, self.rows.rank), strict=True):
                 _add(total, load.own, more)
         return [total.get(id(each)) for each in self.operands]
 
     def _add_part(
-        self, owner: int, tensors: Sequence[Tensor], gradients: Sequence[Tensor | None], total: dict[int, Tensor | None]
-    ) -> Tensor | None:
-        """Adds the gradients from one process's candidates; returns those of the candidates, None where they are its own."""
+        self,
+        owner: int,
+        tensors: Sequence[Tensor],
+        gradients: Sequence[Tensor | float | None],
+        total: dict[int, Tensor],
+        merging: bool,
+    ) -> list[tuple[Tensor, Tensor | None]] | None:
+        """Adds the gradients from one process's candidates; returns other processes' candidates, each with its gradient."""
         pairs = zip(self.loads, tensors, strict=True)
         of_others = [each.requires_grad_() for load, each in pairs if load.own.requires_grad and owner != self.views.rows.rank]
         # One number, because gradients given to `torch.autograd.grad` make it load sympy, for seconds.
         along: list[Tensor] = []
         with torch.enable_grad():
-            for number, part, positives in self.parts(owner, tensors, False):
+            for number, part, positives in self.parts(owner, tensors, merging and self.mean):
+                if merging:
+                    self._merge(number, part.detached())
                 shares = _shares(part, self.found[number], self.pairs[number] is not None, positives)
                 of_block = gradients[number * len(NUMBERS) :]
                 for name, gradient, share in zip(NUMBERS, of_block, shares, strict=False):
@@ -324,14 +299,28 @@ class _Call:
         found = torch.autograd.grad(along, inputs, allow_unused=True) if along else [None] * len(inputs)
         for operand, more in zip(self.operands, found, strict=False):
             _add(total, operand, more)
-        of_candidates = zip(of_others, found[len(self.operands) :], strict=True)
-        return _pack(torch.zeros_like(rows) if each is None else each for rows, each in of_candidates) if of_others else None
+        return list(zip(of_others, found[len(self.operands) :], strict=True)) or None
 
 
-def _add(total: dict[int, Tensor | None], operand: Tensor, more: Tensor | None) -> None:
+def _added(
+    found: list[tuple[Tensor, Tensor | None]], loads: Sequence[Load], owner: int, arrived: Callable[[], Tensor] | None
+) -> Tensor:
+    """Returns the message of the gradients of one process's candidates: those found here and those that arrived."""
+    if arrived is None:
+        return pack(torch.zeros_like(rows) if each is None else each for rows, each in found)
+    packed = arrived()
+    for each, (_, more) in zip(unpack(packed, loads, owner), found, strict=True):
+        if more is not None:
+            each.add_(more)
+    return packed
+
+
+def _add(total: dict[int, Tensor], operand: Tensor, more: Tensor | None) -> None:
     """Adds a gradient of an operand."""
-    have = total.get(id(operand))
-    total[id(operand)] = more if have is None else have if more is None else have + more
+    if more is not None and id(operand) in total:
+        total[id(operand)].add_(more)
+    elif more is not None:
+        total[id(operand)] = more.clone()  # autograd may have given it to others as well
 
 
 def _share(part: Tensor, whole: Tensor) -> Tensor:
@@ -386,7 +375,9 @@ class _Round(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         # For what autograd checks: that nothing that is read again was changed in place.
         ctx.save_for_backward(*operands, *(load.own for load in call.loads if not load.own.requires_grad))
-        return call.forward()
+        # Hooks of a checkpoint are not meant for what is computed and gone within this function.
+        with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each):
+            return call.forward(ahead=call.pairs[0] is not None)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:

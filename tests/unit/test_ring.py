@@ -15,15 +15,21 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tempplug import ContrastiveLoss
+from tempplug.distributed import bytes_of
 from tempplug.errors import ConfigError
 from tempplug.layouts import CrossView
 from tempplug.strategies.maps import ScaleMap
 
 CASES = [case for case in gathered.CASES if case != "amcl-top"]
 LABELS_GUIDE = "negative term 'guide' needs an anchor's positives of all processes at once.*use gather=True"
+FIRST = 2
+"""Rows of the first process."""
 COUNTS = "negative term 'log-q' counts, so a checkpoint cannot.*use gather=True"
-# Two directions with one learned temperature, that of a loss inside of a checkpoint, and of two heads.
+# Two directions with one learned temperature, that of a loss inside of a checkpoint, and of two heads; and sums of pairs, whose
+# gradient is computed ahead: of four blocks, of rows with weights and of a process with a weight, which need it anew.
 WAYS = {"float32": torch.float32, "dense": torch.float64, "checkpoint": torch.float64, "heads": torch.float64}
+SUMS = ("sums", "sums-joint", "sums-checkpoint", "sums-rows", "sums-process")
+WAYS |= dict.fromkeys(SUMS, torch.float64)
 
 
 def way(name: str, rows: slice, total: int, gather: Any) -> list[Tensor]:
@@ -31,17 +37,28 @@ def way(name: str, rows: slice, total: int, gather: Any) -> list[Tensor]:
     dtype, everything = WAYS[name], gathered.data(total)
     torch.manual_seed(0)
     encoder = nn.Linear(gathered.DIMENSION, gathered.DIMENSION, dtype=dtype)
+    joint = name == "sums-joint"
     loss_fn = ContrastiveLoss(
-        "learnable", symmetric=True, layout="cross-view", gather=gather, engine="dense" if name == "dense" else "auto"
+        "learnable",
+        "sigmoid" if name in SUMS else "infonce",
+        symmetric=not joint,
+        layout="cross-view:directions=ab+aa+ba+bb" if joint else "cross-view",
+        gather=gather,
+        engine="dense" if name == "dense" else "auto",
+        reduction="none" if name in ("sums-rows", "sums-process") else "mean",
     )
     loss_fn.to(dtype)
     views = [encoder(everything[each][rows].to(dtype)) for each in ("a", "b")]
-    if name == "checkpoint":
+    if name.endswith("checkpoint"):
         loss = checkpoint(loss_fn, *views, use_reentrant=False)
     elif name == "heads":
         loss = loss_fn([views[0], views[1]], [views[1], views[0]])
     else:
         loss = loss_fn(*views)
+    if loss.ndim:
+        processes = dist.get_world_size() if gather else 1
+        weights = torch.arange(total, dtype=dtype) if name == "sums-rows" else (torch.arange(total) < FIRST).to(dtype)
+        loss = (weights[rows] * loss).sum() * processes / total
     loss.backward()
     return gathered.outcome(loss.detach(), encoder, loss_fn)
 
@@ -67,8 +84,10 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
             dist.all_reduce(value)
             value /= len(sizes)
     results["sent"] = {
-        case: sent(lambda case=case: gathered.step(case, own, total, gather="ring")) for case in ("two-view", "dclw", "queue")
+        case: sent(lambda case=case: gathered.step(case, own, total, gather="ring"))
+        for case in ("two-view", "dclw", "queue", "sigmoid")
     }
+    results["sent"] |= {name: sent(lambda name=name: way(name, own, total, "ring")) for name in SUMS}
     everything = gathered.data(total)
     views = [everything[name][own] for name in ("a", "b")]
     guided = ContrastiveLoss(layout="labels", negatives="guide", gather="ring")
@@ -90,7 +109,7 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:layout '.*' leaves .* without a negative:RuntimeWarning")
-@pytest.mark.parametrize("sizes", [(2, 4, 3)], ids=str)
+@pytest.mark.parametrize("sizes", [(FIRST, 4, 3)], ids=str)
 def test_a_ring_equals_one_process(sizes: tuple[int, ...], tmp_path: Path) -> None:
     mp.spawn(worker, (sizes, str(tmp_path)), nprocs=len(sizes))
     results = torch.load(tmp_path / "results.pt")
@@ -103,9 +122,20 @@ def test_a_ring_equals_one_process(sizes: tuple[int, ...], tmp_path: Path) -> No
         for ours, expected in zip(results[name,], way(name, slice(None), sum(sizes), False), strict=True):
             tolerance = 2e-5 if dtype is torch.float32 else 1e-12
             assert torch.allclose(ours, expected, rtol=tolerance, atol=tolerance / 10), name
-    # Candidates go round forward and backward, all but the next process's, and behind them the gradients of all but its own.
-    number = (2 * (sum(sizes) - sizes[1]) + sum(sizes) - sizes[0]) * 8 * gathered.DIMENSION
-    assert results["sent"] == {"two-view": 2 * number, "dclw": number, "queue": 0}
+    # Candidates go round, all but the next process's, and behind them the gradients of all but its own.
+    candidates, gradients = ((sum(sizes) - size) * 8 * gathered.DIMENSION for size in (sizes[1], sizes[0]))
+    logarithms, sums = 2 * candidates + gradients, candidates + gradients
+    assert results["sent"] == {
+        "two-view": 2 * logarithms,
+        "dclw": logarithms,
+        "queue": 0,
+        "sigmoid": sums,
+        "sums": 2 * sums,
+        "sums-joint": 2 * sums,
+        "sums-checkpoint": 4 * sums,
+        "sums-rows": 4 * sums,
+        "sums-process": 4 * sums,
+    }
 
 
 @pytest.mark.parametrize(
@@ -140,6 +170,12 @@ def test_a_map_that_knows_candidates_in_a_way_of_its_own_is_refused() -> None:
         ConfigError, match=r"logit map OfCandidates does not say.*use gather=True, or implement its method against\(\)"
     ):
         OfCandidates(torch.ones(3)).against([])
+
+
+def test_bytes_of_one_row_of_a_table_are_found() -> None:
+    column = torch.arange(6).view(3, 2)[:, 1]
+    assert bytes_of(column[:1]).tolist() == [1, *[0] * 7]
+    assert torch.equal(bytes_of(column).view(torch.int64), column)
 
 
 def test_without_a_process_group_a_ring_changes_nothing() -> None:
