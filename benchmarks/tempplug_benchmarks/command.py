@@ -6,6 +6,7 @@ Everything that differs between kinds of suites, options included, is defined by
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,16 +15,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, ProcessError
 from tempplug.parser import Parser
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import Folder, write_text
-from tempplug_adapters.training.termination import Terminated
+from tempplug_adapters.training.termination import ProcessLost, Terminated
 from tempplug_benchmarks import training
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report.comparison import check_known, compare, consistent
 from tempplug_benchmarks.report.pages import page, render
 from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.ray_executor import in_child
 from tempplug_benchmarks.run.store import Entry
 from tempplug_benchmarks.run.table_plan import PAPERS, paper_map, size_of
 from tempplug_benchmarks.speed import kind as speed
@@ -43,14 +45,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: command-line arguments after ``tempplug bench``; None uses those of the process.
 
     Returns:
-        0; 1 if a run failed; 143 after SIGTERM and 129 after SIGHUP, with finished runs saved.
+        0; 1 if a run failed; 143 after SIGTERM, 129 after SIGHUP and 75 if Ray was lost, with finished runs saved.
 
     Raises:
         TempplugError: the command failed.
         KeyboardInterrupt: the command was interrupted; the message says what was kept.
     """
-    options = _parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    options = _parser().parse_args(words)
     try:
+        if getattr(options, "executor", None) == "ray" and multiprocessing.parent_process() is None:
+            return in_child(main, words)
         code: int = options.action(options)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
@@ -58,6 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):  # of a terminal that is closed
             print(f"ended by {ended.name}: finished runs are kept, the same command goes on.", file=sys.stderr)
         return ended.status
+    except ProcessError:
+        return ProcessLost.status
     return code
 
 

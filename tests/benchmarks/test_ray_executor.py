@@ -188,6 +188,47 @@ def test_needs_reach_ray_and_a_machine_that_is_lost_is_missed(
     assert "1 CPU, no GPU, " in failure.error
 
 
+def test_a_command_goes_on_where_ray_on_its_machine_is_killed(
+    toy: ModuleType, tmp_path: Path, cluster: Any, log: Path, hold: Callable[..., None]
+) -> None:
+    words = ("--seeds", "7", "8", "--strategies", "fixed", "--executor", "ray")
+    hold("fixed+infonce 7", "fixed+infonce 8")
+    with start(tmp_path, *words) as driver:
+        try:
+            wait_for(lambda: len(executed(log)) == 2, seconds=120)
+            (raylet,) = cluster.head_node.all_processes["raylet"]  # the last test of this cluster
+            raylet.process.kill()
+        finally:
+            hold()
+        _, shown = driver.communicate(timeout=300)
+    assert driver.returncode == 0, shown
+    assert "Ray on this machine, or the process attached to it, ended: the command goes on in a new one." in shown
+    assert len(figures(tmp_path)) == 2
+
+
+def breaks(words: list[str]) -> int:
+    """A command that Ray ends, until it has been called often enough."""
+    with Path(words[0]).open("a+", encoding="utf-8") as calls:
+        calls.write("x")
+        calls.seek(0)
+        if len(calls.read()) < int(words[1]):
+            calls.flush()
+            os._exit(0)
+    return 7
+
+
+@pytest.mark.parametrize(("calls", "status"), [(3, 7), (4, 75)])
+def test_a_child_that_ends_without_a_status_is_replaced(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], calls: int, status: int
+) -> None:
+    assert ray_executor.in_child(breaks, [str(tmp_path / "calls"), str(calls)]) == status
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        *["the command goes on in a new one."] * 2,
+        *["finished runs are kept, the same command goes on."] * (status == 75),
+    ]
+
+
 HOLDS = """
 import sys
 from pathlib import Path

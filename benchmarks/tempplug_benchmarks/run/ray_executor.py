@@ -9,6 +9,7 @@ Source: Moritz et al. 2018, Ray: A Distributed Framework for Emerging AI Applica
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,16 +18,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Self
 
-from tempplug.errors import ConfigError, MissingDependencyError, install_command
+from tempplug.cli import INTERRUPTED, shell
+from tempplug.errors import ConfigError, MissingDependencyError, ProcessError, install_command
 from tempplug_adapters.storage.files import one_line
-from tempplug_benchmarks.run.executor import INTERVAL, Child, Executor, Job, Lost, Message, Outcome
+from tempplug_adapters.training.termination import ProcessLost
+from tempplug_benchmarks.run.executor import INTERVAL, Child, Executor, Job, Lost, Message, Outcome, end_with_parent
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Failure, failure_of
 from tempplug_benchmarks.task import Resources, in_words
@@ -131,14 +135,16 @@ class OnRay(Executor):
         self._ray.cancel(stream, force=True)
 
     def _hear(self, stream: Any, run: Run) -> Message:
-        """Returns the next message of a run; Ray's errors are converted to messages."""
-        from ray.exceptions import RayError, RayTaskError
+        """Returns the next message of a run; Ray's errors are converted to messages, but that of the machine's own part."""
+        from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
 
         try:
             message: Message = self._ray.get(next(stream))
         except RayTaskError as error:  # for example, an object that the machine's software cannot unpickle
             cause = error.cause or error
             return failure_of(run, f"{type(cause).__name__}: {one_line(cause)}", str(error))
+        except LocalRayletDiedError as error:
+            raise ProcessError(f"Ray on this machine ended: {one_line(error)}") from error
         except (RayError, StopIteration) as error:
             return Lost(f"its worker was lost ({one_line(error).partition('. ')[0].rstrip('.')})")
         return message
@@ -169,6 +175,47 @@ class OnRay(Executor):
             f"profile '{run.profile}' of task '{run.task.name}' needs {wanted} on one machine, "
             f"but the machines of the Ray cluster have {' / '.join(has)}"
         )
+
+
+def in_child(command: Callable[[list[str]], int], words: list[str]) -> int:
+    """Runs a command that attaches to a cluster in a child process, and anew if that is lost; returns its exit status.
+
+    If the part of Ray on this machine is killed, a process that was attached to it cannot attach again, and Ray's C++ code may
+    end it with status 0.
+
+    Args:
+        command: an importable function of the words, which goes on where it was and returns 75 if it lost Ray.
+        words: its arguments.
+    """
+    context = multiprocessing.get_context("spawn")
+    for left in reversed(range(OnRay.attempts)):
+        connection, other = context.Pipe(duplex=False)
+        child = context.Process(target=_run_command, args=(other, command, words))
+        child.start()
+        other.close()  # close this end, so that the pipe breaks when the child exits
+        status = ProcessLost.status
+        try:
+            with suppress(EOFError):
+                status = connection.recv()
+        except KeyboardInterrupt:
+            child.terminate()
+            child.join()
+            if child.exitcode:  # it was too early to say so itself
+                raise
+            return INTERRUPTED
+        child.join()
+        if status != ProcessLost.status:
+            return status
+        then = "the command goes on in a new one." if left else "finished runs are kept, the same command goes on."
+        print(f"Ray on this machine, or the process attached to it, ended: {then}", file=sys.stderr)
+    return ProcessLost.status
+
+
+def _run_command(connection: Connection, command: Callable[[list[str]], int], words: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # it reaches the parent, which passes it on as SIGTERM
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_with_parent()
+    connection.send(shell(lambda: command(words)))
 
 
 def _connect(address: str | None) -> Any:
