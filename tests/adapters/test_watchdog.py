@@ -24,7 +24,7 @@ from torch import distributed
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.training import watchdog
-from tempplug_adapters.training.termination import ProcessLost
+from tempplug_adapters.training.termination import ProcessLost, Terminated, on_termination
 from tempplug_adapters.training.watchdog import Watchdog
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are killed by their descriptors")
@@ -178,3 +178,19 @@ def test_a_training_ends_and_goes_on_when_one_process_gets_sigterm_or_sigkill(
     # of the epoch that was interrupted, the loss is that of the first process alone
     history, whole = (json.loads((tmp_path / name / "metrics.json").read_text())["history"] for name in ("killed", "whole"))
     assert (history[2].pop("loss"), history) == (pytest.approx(whole[2].pop("loss"), rel=0.1), whole)
+
+
+def test_a_signal_of_the_launcher_does_not_hide_which_process_was_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def raises(number: int) -> None:
+        raise Terminated(number=number)
+
+    def search(timed_out: bool) -> list[str]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ["rank 1 was killed"]
+
+    watching = Watchdog(tmp_path)
+    watching._note, watching._thread = tmp_path / "note", threading.Thread(target=lambda: None)
+    watching._thread.start()
+    monkeypatch.setattr(watching, "_search", search)
+    with pytest.raises(ProcessLost, match="rank 1 was killed"), on_termination(raises), watching:
+        raise RuntimeError("Connection closed by peer")

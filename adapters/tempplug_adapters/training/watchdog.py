@@ -26,7 +26,7 @@ from transformers import TrainerCallback
 
 from tempplug.errors import TempplugError
 from tempplug_adapters.storage.files import one_line, temporary_name
-from tempplug_adapters.training.termination import ProcessLost
+from tempplug_adapters.training.termination import ProcessLost, on_termination
 
 BEAT = 2.0
 """Seconds between two notes."""
@@ -159,7 +159,8 @@ class Watchdog(TrainerCallback):
         self.fail()
         try:
             if isinstance(error, RuntimeError) and not isinstance(error, TempplugError):  # as errors of collectives are
-                found = self._found or self._search("timed out" in str(error).lower())
+                with on_termination(lambda number: None):  # a launcher ends all processes when one of them has
+                    found = self._found or self._search("timed out" in str(error).lower())
                 if found:
                     raise ProcessLost(found, self.saved, one_line(error)) from error
         finally:
