@@ -36,6 +36,7 @@ def cluster() -> Iterator[Any]:
     """The cluster. Runs have the environment that it was started in, so the toy's orders stand for all tests."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(prefix="ray") as folder:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # a busy machine would let its runs starve
         patch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]))
         patch.setenv("TOY_LOG", f"{folder}/log")
         patch.setenv("TOY_HOLD", f"{folder}/hold")
@@ -198,6 +199,7 @@ def test_a_command_goes_on_where_ray_on_its_machine_is_killed(
             wait_for(lambda: len(executed(log)) == 2, seconds=120)
             (raylet,) = cluster.head_node.all_processes["raylet"]  # the last test of this cluster
             raylet.process.kill()
+            wait_for(lambda: not all(alive(process) for _, process in lines_of(log)))
         finally:
             hold()
         _, shown = driver.communicate(timeout=300)
