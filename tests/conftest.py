@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing.resource_tracker
+import multiprocessing.spawn
 import multiprocessing.util
 import os
 import signal
@@ -62,8 +64,12 @@ def server_of_warm_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def warm(server_of_warm_processes: dict[str, str]) -> Iterator[None]:
-    """Sets that environment for what a module starts."""
+    """Sets that environment for what a module starts, also by `multiprocessing`, whose own tracker is not one of them."""
+    multiprocessing.resource_tracker.ensure_running()
+    usual = multiprocessing.spawn.get_executable()
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server_of_warm_processes.items():
             patch.setenv(name, value)
+        multiprocessing.set_executable(os.environ["PYTHON_EXEC"])
         yield
+    multiprocessing.set_executable(usual)

@@ -191,8 +191,10 @@ def execute(name: str, *words: str) -> None:
     if not name.startswith("python"):
         words = (os.path.join(os.path.dirname(sys.executable), name), *words)
     # Triton looks at its variables when it is imported; other flags are the interpreter's own affair.
-    if "TRITON_INTERPRET" in os.environ or not words or (words[0][0] == "-" and words[0] not in ("-c", "-m", "-u")):
+    plain = [word for word in words[:1] if word != "-B"] + list(words[1:])  # multiprocessing hands that on
+    if "TRITON_INTERPRET" in os.environ or not plain or (plain[0][0] == "-" and plain[0] not in ("-c", "-m", "-u")):
         os.execv(sys.executable, [sys.executable, *words])
+    words = tuple(plain)
     if words[0] == "-u":
         sys.stdout.reconfigure(write_through=True)
         words = words[1:]

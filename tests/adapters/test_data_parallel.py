@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from tempplug import ContrastiveLoss
 from tempplug_adapters.data_parallel import use_accelerate, use_mesh
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
 
 def batch(half: slice = slice(None)) -> tuple[torch.Tensor, torch.Tensor]:

@@ -68,7 +68,15 @@ def start(output: Path, *words: str, sleep: float = 0) -> subprocess.Popen[str]:
     """Starts ``tempplug bench run toy`` as a process."""
     search_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
-        [sys.executable, str(HERE / "toy_main.py"), "run", "toy", "--output", str(output), *words],
+        [
+            os.environ.get("PYTHON_EXEC", sys.executable),
+            str(HERE / "toy_main.py"),
+            "run",
+            "toy",
+            "--output",
+            str(output),
+            *words,
+        ],
         env={**os.environ, "PYTHONPATH": search_path, "TOY_SLEEP": str(sleep)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -186,6 +194,7 @@ def test_a_run_in_work_elsewhere_is_left_and_its_result_taken_over(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_workers_measure_what_one_process_measures_and_record_what_dies_or_takes_too_long(
     toy: ModuleType, tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,6 +223,7 @@ def test_workers_measure_what_one_process_measures_and_record_what_dies_or_takes
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 @posix
 def test_kill_loses_the_run_in_flight_alone_and_two_commands_share_the_rest(toy: ModuleType, tmp_path: Path, log: Path) -> None:
     output, words = tmp_path / "killed", ("--seeds", "0", "1")
@@ -237,6 +247,7 @@ def test_kill_loses_the_run_in_flight_alone_and_two_commands_share_the_rest(toy:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 @posix
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_workers_end_with_their_parent(tmp_path: Path, log: Path, number: signal.Signals) -> None:

@@ -68,6 +68,7 @@ def worker(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_sharded_training_is_that_of_one_process(tmp_path: Path) -> None:
     mp.spawn(worker, (str(tmp_path),), nprocs=2)
     found = torch.load(tmp_path / "found.pt")

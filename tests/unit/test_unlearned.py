@@ -227,6 +227,7 @@ def shard(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_a_sharded_encoder_breaks_nothing(tmp_path: Path) -> None:
     """Between two calls the memory of its parameters is gone."""
     multiprocessing.spawn(shard, (str(tmp_path),), nprocs=2)
