@@ -134,6 +134,7 @@ def gathered(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_gathered_over_two_processes_it_is_the_librarys_and_that_of_one(tmp_path: Path) -> None:
     mp.spawn(gathered, (str(tmp_path),), nprocs=2)
     cases = every_pair(WAYS, HARDNESS, [2, 4])

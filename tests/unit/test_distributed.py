@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, ProcessError
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
 DIMENSION = 6
 CASES = {
