@@ -54,6 +54,16 @@ def test_it_ends_as_that_of_the_interpreter(code: str, status: int) -> None:
     assert ours.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
 
 
+def test_each_draws_numbers_of_its_own() -> None:
+    words = [
+        os.environ["PYTHON_EXEC"],
+        "-c",
+        "import random, numpy, torch; print(random.random(), numpy.random.rand(), *torch.rand(1))",
+    ]
+    first, second = (subprocess.run(words, capture_output=True, text=True, check=True).stdout.split() for _ in range(2))
+    assert all(one != other for one, other in zip(first, second, strict=True))
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_signals_reach_it(number: int) -> None:
     words = [os.environ["PYTHON_EXEC"], "-u", "-c", "import time; print('begun'); time.sleep(300)"]

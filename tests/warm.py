@@ -180,6 +180,7 @@ def become(folder: str, environment: dict[str, str], files: dict[int, int]) -> N
     sys.path_importer_cache.clear()
     for name in ("random", "numpy.random"):
         sys.modules[name].seed()
+    sys.modules["torch"].default_generator.seed()
     sys.modules.pop("sitecustomize", None)
     with suppress(ImportError):
         __import__("sitecustomize")

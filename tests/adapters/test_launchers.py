@@ -5,7 +5,7 @@ Every launch has a time limit, after which it counts as hanging.
 
 from __future__ import annotations
 
-import sys
+import os
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import tempplug
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
 TOLERANCE = {"float64": 1e-9, "float32": 1e-5}
 
@@ -35,15 +35,16 @@ def alone(case: str, rows: int) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[Any]]:
+def together(warm: None, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, list[Any]]:
     """What every process got, by group of rows, case, engine and precision, and by the names of the other parts."""
     found: dict[Any, list[Any]] = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")
-        for processes in (2, 3):
-            folder = tmp_path_factory.mktemp("torchrun")
+    for processes in (2, 3):
+        folder = tmp_path_factory.mktemp("torchrun")
+        with pytest.MonkeyPatch.context() as patch:
+            if processes == 2:  # which run kernels
+                patch.setenv("TRITON_INTERPRET", "1")
             ranks = launched(torchrun(processes), "train_torchrun.py", folder, processes=processes)
-            found |= {key: [rank[key] for rank in ranks] for key in ranks[0]}
+        found |= {key: [rank[key] for rank in ranks] for key in ranks[0]}
     return found
 
 
@@ -133,7 +134,7 @@ def assert_same(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 0.0
 def test_accelerate_with_an_uneven_last_batch_equals_one_process(tmp_path: Path) -> None:
     # Without --multi_gpu accelerate starts one process; the script itself asks for the CPU. Port 0 is any free one.
     options = "--multi_gpu --num_processes 2 --num_machines 1 --mixed_precision no --dynamo_backend no --main_process_port 0"
-    command = [sys.executable, "-m", "accelerate.commands.launch", *options.split()]
+    command = [os.environ["PYTHON_EXEC"], "-m", "accelerate.commands.launch", *options.split()]
     ranks = launched(command, "train_accelerate.py", tmp_path)
     assert [rank["sizes"] for rank in ranks] == [[3, 3], [3, 1]]
     loss_fn = tempplug.ContrastiveLoss("learnable", layout="cross-view", symmetric=True)
@@ -150,7 +151,7 @@ def test_accelerate_with_an_uneven_last_batch_equals_one_process(tmp_path: Path)
 
 def test_lightning_equals_one_process(tmp_path: Path) -> None:
     """One process starts the other."""
-    ranks = launched([sys.executable], "train_lightning.py", tmp_path)
+    ranks = launched([os.environ["PYTHON_EXEC"]], "train_lightning.py", tmp_path)
     loss_fn = tempplug.ContrastiveLoss("learnable")
     steps = [first + second for first, second in zip(*(rank["seen"] for rank in ranks), strict=True)]
     assert sorted(item for items in steps for item in items) == sorted([*range(train_lightning.ITEMS)] * 2)

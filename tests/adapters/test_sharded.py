@@ -23,6 +23,7 @@ ZERO = pytest.mark.skipif(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("kinds", [("fsdp",), pytest.param(("zero1", "zero2", "zero3"), marks=ZERO)], ids=str)
 def test_a_learned_temperature_is_trained_and_resumed_as_in_data_parallel(
     kinds: tuple[str, ...], tmp_path: Path, tiny_bert: Path

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,9 +94,9 @@ for line in sys.stdin:
 
 
 @pytest.fixture(scope="module")
-def in_a_fresh_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path, Path], Any]]:
+def in_a_fresh_process(warm: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path, Path], Any]]:
     """Gives the figures of a folder in a process that has trained nothing, or the error; one process, as it starts slowly."""
-    words = [sys.executable, "-c", FRESH]
+    words = [os.environ["PYTHON_EXEC"], "-c", FRESH]
     where = tmp_path_factory.mktemp("elsewhere")
     with subprocess.Popen(words, cwd=where, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None

@@ -67,16 +67,9 @@ def alive(pid: int) -> bool:
 def start(output: Path, *words: str, sleep: float = 0) -> subprocess.Popen[str]:
     """Starts ``tempplug bench run toy`` as a process."""
     search_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    python = os.environ.get("PYTHON_EXEC", sys.executable)
     return subprocess.Popen(
-        [
-            os.environ.get("PYTHON_EXEC", sys.executable),
-            str(HERE / "toy_main.py"),
-            "run",
-            "toy",
-            "--output",
-            str(output),
-            *words,
-        ],
+        [python, str(HERE / "toy_main.py"), "run", "toy", "--output", str(output), *words],
         env={**os.environ, "PYTHONPATH": search_path, "TOY_SLEEP": str(sleep)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
