@@ -228,6 +228,7 @@ def test_list_and_help_show_the_suite(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_the_quick_profile_runs_and_reports_what_is_not_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

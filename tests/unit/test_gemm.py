@@ -90,13 +90,13 @@ def loss_and_gradient() -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("asked", ["", "mm", "onednn"])
 def test_processes_give_the_same_digits_while_others_are_busy(asked: str) -> None:
     """In processes of their own, which run this very file, three of them at once on however many cores there are."""
     environment = os.environ | {"TEMPPLUG_GEMM": asked, "PYTHONPATH": os.pathsep.join(sys.path)}
-    started = [
-        subprocess.Popen([sys.executable, __file__], env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)
-    ]
+    words = [os.environ["PYTHON_EXEC"], __file__]
+    started = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     found = [process.communicate()[0].split() for process in started]
     assert len(found[0]) == 2
     assert all(each == found[0] for each in found)
