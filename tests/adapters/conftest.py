@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -45,14 +43,6 @@ def sts_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "score\tsentence1\tsentence2\n" + "\n".join(rows) + "\n", encoding="utf-8"
                 )
     return folder
-
-
-@pytest.fixture(scope="module")
-def little_garbage() -> Iterator[None]:
-    """The Trainer collects garbage at its start, which takes longer than short trainings where much is alive."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def _sentence(chance: random.Random) -> str:

@@ -29,8 +29,6 @@ from tempplug_adapters.training.train import train
 PHOTO = ("a photo of a {}.",)
 FAST = {"learning_rate": 3e-3, "warmup_steps": 0, "per_device_train_batch_size": 5, "lr_scheduler_type": "constant"}
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,8 +16,6 @@ from torch.nn import functional as F
 
 from tempplug_adapters.huggingface.trainer import means, of_pairs
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 def test_each_item_is_told_apart_from_the_others_of_its_batch() -> None:
     generator = torch.Generator().manual_seed(0)

@@ -28,8 +28,6 @@ from tempplug_adapters.training.train import train
 from tempplug_benchmarks.data.gendered_sentences import vocabulary, write_gendered
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 @pytest.fixture(scope="module")
 def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -24,8 +24,6 @@ from tempplug_adapters.sentence_transformers import (
 from tempplug_adapters.sentence_transformers.columns import NAMED
 from tempplug_adapters.sentence_transformers.library import losses as library
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 NEEDED = {"head-tail": "class_counts=40/20/4", "mm-ts": "class_counts=40/20/4", "individual": "size=64"}
 COLUMNS: dict[str, list[Any]] = {
     "labels": [row % 3 for row in range(64)],

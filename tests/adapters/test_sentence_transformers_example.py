@@ -15,7 +15,7 @@ from sentence_transformers import SentenceTransformer
 from tempplug.errors import UnknownNameError
 from tempplug_adapters.sentence_evaluation.sts import evaluate_stsb
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_garbage")]
+pytestmark = pytest.mark.slow
 
 SHORT = [
     *("--triplets", "6000", "--per_device_train_batch_size", "256", "--learning_rate", "0.2", "--num_train_epochs", "1"),

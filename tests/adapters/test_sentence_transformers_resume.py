@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 
 from tempplug.errors import DataError
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("little_garbage")]
+pytestmark = pytest.mark.slow
 
 DOORS = ["trainer", "callback"]
 SAVED, STEPS = 3, 6

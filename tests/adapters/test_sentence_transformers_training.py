@@ -39,8 +39,6 @@ from tempplug_adapters.sentence_transformers import (
 )
 from tempplug_adapters.sentence_transformers.library import losses as library
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 DOORS = ["trainer", "callback"]
 ONE_STEP: dict[str, Any] = {"max_steps": 1, "learning_rate": 1.0, "lr_scheduler_type": "constant", "max_grad_norm": 0.0}
 MODELS_RATE = "learnable:learning_rate=none"

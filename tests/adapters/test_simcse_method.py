@@ -27,10 +27,7 @@ from tempplug_adapters.simcse.method import SimCSEMethod, SimCSEModule
 from tempplug_adapters.simcse.recipe import METHOD
 from tempplug_adapters.training.method import RESAMPLED_FILE, Run, Source
 
-pytestmark = [
-    pytest.mark.usefixtures("little_garbage"),
-    pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:torch.*", "ignore::FutureWarning")
 
 
 @pytest.fixture(scope="module")

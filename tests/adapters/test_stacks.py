@@ -18,8 +18,6 @@ import tempplug
 from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
 from tempplug_adapters.sentence_transformers.library import losses as library
 
-pytestmark = pytest.mark.usefixtures("little_garbage")
-
 
 def needs(package: str) -> Any:
     return pytest.mark.skipif(find_spec(package) is None, reason=f"pip install {package}, as .ci/versions does")
