@@ -17,7 +17,7 @@ from fnmatch import fnmatch
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from scipy.stats import spearmanr
@@ -31,8 +31,7 @@ from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
-from tempplug_benchmarks.temperature_law import Cell
-from tempplug_benchmarks.temperature_law_fit import LAW, QUARTER, TERMS, WANTED, Measured, fit, losses, read_measured
+from tempplug_benchmarks.temperature_law_fit import law_rows, loss_rows, read_measured
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -179,47 +178,11 @@ def lengths(arguments: str) -> list[str]:
     return _table([*lines, ["order: correlation with the column before", NOTHING, *orders]])
 
 
-def law(_: str) -> list[str]:
-    """Without arguments: the law of the best temperature, fitted to the sets of its plan, and how far it misses."""
-    fitted, tested = _law_cells()
-    found = fit(fitted)
-    lines = [["ln τ =", "coefficient ± standard error"]]
-    for name, each, error in zip(("1", *TERMS), found.coefficients, found.errors, strict=True):
-        lines.append([name, f"{each:.2f} ± {error:.2f}"])
-    for name, cells in (("fitted on", fitted), ("tested on", tested)):
-        factors = sorted(found.factors(cells))
-        within = sum(each <= WANTED for each in factors)
-        sets = ", ".join(dict.fromkeys(each.data for each in cells))
-        shown = f"{within} of {len(factors)}; median factor {median(factors):.1f}, largest {factors[-1]:.0f}"
-        lines.append([f"{name} {sets}: within a factor of {WANTED:g}", shown])
-    return _table(lines)
-
-
-def law_losses(_: str) -> list[str]:
-    """Without arguments: what each choice loses to the best fixed temperature of a cell, on the sets of both plans."""
-    fitted, tested = _law_cells()
-    columns = []
-    for cells in (fitted, tested):
-        found = losses(cells, fit(fitted))
-        plain = [number for number, each in enumerate(cells) if each.cell == Cell(passes=each.cell.passes)]
-        tuned = [number for number, each in enumerate(cells) if each.cell.start == "vectors"]
-        columns += [(found, chosen) for chosen in (plain, tuned, range(len(cells)))]
-    names = dict.fromkeys(name for found, _ in columns for name in found)
-    which = ("lengths alone", "all from vectors", "all")
-    lines = [["choice", *(f"{name}: {each}" for name in ("fitted sets", "test sets") for each in which)]]
-    for name in sorted(names, key=lambda each: (not each.startswith("fixed"), each in (LAW, QUARTER))):
-        cells_of = []
-        for found, chosen in columns:
-            have = [found[name][each] for each in chosen if each in found.get(name, {})]
-            whole = len(have) == len(chosen) or (name == QUARTER and have)
-            cells_of.append(f"{fmean(have):+.1f}, {min(have):+.1f}" if whole else NOTHING)
-        lines.append([f"`{name}`" if name not in (LAW, QUARTER) else name, *cells_of])
-    return _table(lines)
-
-
-def _law_cells() -> tuple[list[Measured], list[Measured]]:
-    fitted, tested = (read_measured(sorted((RESULTS / f"temperature_law_{part}").glob("*.jsonl"))) for part in ("fit", "test"))
-    return fitted, tested
+def _of_law(rows: Callable[..., list[list[str]]], _: str) -> list[str]:
+    """Without arguments: one of the tables of `temperature_law_fit`, of the results of both plans."""
+    return _table(
+        rows(*(read_measured(sorted((RESULTS / f"temperature_law_{part}").glob("*.jsonl"))) for part in ("fit", "test")))
+    )
 
 
 def papers(arguments: str) -> list[str]:
@@ -413,7 +376,8 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
-    **{"temperatures": temperatures, "papers": papers, "lengths": lengths, "law": law, "law-losses": law_losses},
+    **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
+    **{"law": partial(_of_law, law_rows), "law-losses": partial(_of_law, loss_rows)},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 
@@ -127,3 +127,39 @@ def losses(cells: Sequence[Measured], law: Law) -> dict[str, dict[int, float]]:
                 chosen = short.chosen(spec for spec in short.held_out if parse_spec(spec)[0] == "fixed")
                 found.setdefault(QUARTER, {})[number] = own.loss(own.test[chosen])
     return found
+
+
+def law_rows(fitted: Sequence[Measured], tested: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of the law of the first cells, and of how far it misses the best temperatures of both."""
+    found = fit(fitted)
+    lines = [["ln τ =", "coefficient ± standard error"]]
+    for name, each, error in zip(("1", *TERMS), found.coefficients, found.errors, strict=True):
+        lines.append([name, f"{each:.2f} ± {error:.2f}"])
+    for name, cells in (("fitted on", fitted), ("tested on", tested)):
+        factors = sorted(found.factors(cells))
+        within = sum(each <= WANTED for each in factors)
+        sets = ", ".join(dict.fromkeys(each.data for each in cells))
+        shown = f"{within} of {len(factors)}; median factor {median(factors):.1f}, largest {factors[-1]:.0f}"
+        lines.append([f"{name} {sets}: within a factor of {WANTED:g}", shown])
+    return lines
+
+
+def loss_rows(fitted: Sequence[Measured], tested: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of the mean and the worst of `losses` over three choices of the cells of both."""
+    columns = []
+    for cells in (fitted, tested):
+        found = losses(cells, fit(fitted))
+        plain = [number for number, each in enumerate(cells) if each.cell == Cell(passes=each.cell.passes)]
+        tuned = [number for number, each in enumerate(cells) if each.cell.start == "vectors"]
+        columns += [(found, chosen) for chosen in (plain, tuned, range(len(cells)))]
+    which = ("lengths alone", "all from vectors", "all")
+    lines = [["choice", *(f"{name}: {each}" for name in ("fitted sets", "test sets") for each in which)]]
+    names = dict.fromkeys(name for found, _ in columns for name in found)
+    for name in sorted(names, key=lambda each: (not each.startswith("fixed"), each in (LAW, QUARTER))):
+        shown = []
+        for found, chosen in columns:
+            have = [found[name][each] for each in chosen if each in found.get(name, {})]
+            whole = len(have) == len(chosen) or (name == QUARTER and have)
+            shown.append(f"{fmean(have):+.1f}, {min(have):+.1f}" if whole else "-")
+        lines.append([name if name in (LAW, QUARTER) else f"`{name}`", *shown])
+    return lines

@@ -21,9 +21,9 @@ from tempplug.types import Batch, RowStatistics
 class TargetProbability(Strategy):
     """Divides by one temperature that keeps the mean softmax probability of the positives at a given value.
 
-    After each training step, with p the mean probability of the batch's positives among their negatives: ln τ ← ln τ + rate·(p -
-    probability), within the bounds. τ is low as long as positives are hard to find, and rises with what the encoder has learned,
-    so that easy batches still have a gradient. τ is a buffer that all processes share, and carries no gradient.
+    After each training step, with p the mean probability of the batch's positives among their negatives: ln τ ← ln τ + rate·(p
+    - probability), within the bounds. τ is low as long as positives are hard to find, and rises with what the encoder has
+    learned, so that easy batches still have a gradient. τ is a buffer that all processes share, and carries no gradient.
 
     Args:
         probability: the wanted mean probability of the positives, between 0 and 1.
