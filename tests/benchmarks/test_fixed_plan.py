@@ -102,7 +102,7 @@ def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
         runs = plan(load_suite(fixed.suite), fixed.profile, fixed.seeds, fixed.tasks, fixed.arms)
         assert len(runs) == len(fixed.tasks) * len(fixed.arms) * len(fixed.seeds), "the baseline is one of the arms"
         assert fixed.decisions
-        assert len(fixed.seeds) >= 5, "fewer get no mark"
+        assert len(fixed.seeds) >= 5 or "without marks" in file.read_text(encoding="utf-8")
 
 
 def test_arms_with_fewer_seeds_get_no_verdict_without_a_plan_or_looks(toy: ModuleType, tmp_path: Path) -> None:

@@ -69,7 +69,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(autouse=True)
 def _wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wide terminal, and a registry of what is installed, whatever other files registered in this process."""
     monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr("tempplug.plugins.manager._registry", None)
 
 
 @pytest.mark.parametrize("width", [100, 80, 40])
