@@ -71,7 +71,7 @@ def server_of_warm_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="module")
 def warm(server_of_warm_processes: dict[str, str]) -> Iterator[None]:
-    """Sets that environment for what a module starts, also by `multiprocessing`, whose own tracker is not one of them."""
+    """Lets the warm server fork the processes that a module starts, also by `multiprocessing`, except its tracker."""
     multiprocessing.resource_tracker.ensure_running()
     usual = multiprocessing.spawn.get_executable()
     with pytest.MonkeyPatch.context() as patch:

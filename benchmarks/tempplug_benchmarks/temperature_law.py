@@ -23,17 +23,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 import tempplug
+from tempplug.cli import shell
 from tempplug_adapters.sentence_evaluation.retrieval import measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
 from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.data.static_encoder import static_words
+from tempplug_benchmarks.run.fields import check_fields
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.run.store import describe_machine, hardware, versions
 
@@ -46,8 +49,7 @@ HELD_OUT = 0.1
 HARD = 10
 """A hard negative is the document at this rank for its query by the vectors before the training, its own left out."""
 KEPT = 0.5
-"""Share of the words that the copy of a pair keeps, which is a false negative of it."""
-
+"""Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
 LAST = ("temperature_mean", "positive_probability", "effective_negatives")
 """Statistics of the last step that a result has."""
 
@@ -100,9 +102,9 @@ class LawPlan:
     decisions: Sequence[str] = ()
 
     def runs(self) -> Iterator[tuple[Cell, str, int]]:
-        """Yields cell, strategy and seed of every run of a data set."""
+        """Yields cell, strategy and seed of every run of a data set; raises `DataError` for fields that `Cell` lacks."""
         for seed in self.seeds:
-            for cell in (Cell(**each) for each in self.cells):
+            for cell in (Cell(**check_fields(Cell, each, "a cell of the plan")) for each in self.cells):
                 plain = cell == Cell(passes=cell.passes)
                 fixed = [f"fixed:temperature={each:g}" for each in self.temperatures]
                 for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
@@ -117,14 +119,14 @@ class Texts:
     lengths: Tensor
 
     def of(self, rows: Tensor) -> Texts:
-        """Returns some of them."""
+        """Returns the texts of some rows, [m] of integers, in their order."""
         lengths = self.lengths[rows]
         first = self.lengths.cumsum(0)[rows] - lengths
         within = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
         return Texts(self.words[first.repeat_interleave(lengths) + within], lengths)
 
     def halved(self, which: Tensor, generator: torch.Generator) -> Texts:
-        """Returns them with a random half of the words of some, [n] of bool, at least one."""
+        """Returns all texts, those of ``which``, [n] of bool, with the first and a random half of their other words."""
         owner = torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
         first = torch.zeros(len(self.words), dtype=torch.bool)
         first[self.lengths.cumsum(0) - self.lengths] = True
@@ -138,7 +140,15 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A data set: the vectors of its words, its pairs, and what an encoder is measured on."""
+    """A data set.
+
+    Attributes:
+        start: [V, D] the pretrained vectors of its words.
+        queries: those of the n training pairs.
+        documents: those of the n training pairs.
+        hard: [n] the pair whose document is the hard negative of each query.
+        measured: ``held_out`` and ``test``: a collection, its queries and its documents.
+    """
 
     start: Tensor
     queries: Texts
@@ -149,7 +159,7 @@ class Data:
 
 @cache
 def load(name: str, collection: str, data_dir: Path, most: int) -> Data:
-    """Returns a data set of ``data_dir`` with at most so many pairs."""
+    """Returns at most ``most`` training pairs of ``name``, and a test collection; raises `DataError` without files."""
     samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz")]
     pairs, held_out = hold_out(random.Random(0).sample(samples, min(most, len(samples))), HELD_OUT)
     whole = load_collection(collection, data_dir)
@@ -174,8 +184,6 @@ def load(name: str, collection: str, data_dir: Path, most: int) -> Data:
 
 
 def _splitter(tokenizer: Mapping[str, Any]) -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer
-
     made = Tokenizer.from_str(json.dumps(tokenizer))
     return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")  # type: ignore[no-untyped-call]
 
@@ -193,7 +201,14 @@ def _hard(start: Tensor, queries: Texts, documents: Texts, document: Tensor) -> 
 
 
 def train(data: Data, cell: Cell, spec: str, seed: int) -> dict[str, float]:
-    """Trains once and returns the figures and the last temperature."""
+    """Trains once; returns nDCG@10 × 100 on held-out pairs and on the test, the number of steps, and the statistics `LAST`.
+
+    Args:
+        data: see `load`.
+        cell: how it is trained on.
+        spec: spec string of the strategy.
+        seed: of order, copies and random vectors.
+    """
     generator = torch.Generator().manual_seed(seed)
     start = data.start
     if cell.start == "random":
@@ -248,12 +263,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("plan", type=Path, help="TOML file with the fields of LawPlan")
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of real data")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--sets", nargs="+", help="only these data sets of the plan")
     options = parser.parse_args(arguments)
     plan = read_plan(options.plan, LawPlan)
     about = {"versions": versions(), "machine": describe_machine(hardware())}
     options.output.mkdir(parents=True, exist_ok=True)
-    for name in options.sets or plan.sets:
+    for name, collection in plan.sets.items():
         file = options.output / f"{name}.jsonl"
         lines = read_lines(file)
         write_text(file, "".join(f"{json.dumps(line)}\n" for line in lines))  # without a torn last line
@@ -262,7 +276,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for cell, spec, seed in plan.runs():
                 if (cell, spec, seed) in have:
                     continue
-                data, began = load(name, plan.sets[name], options.data_dir, plan.pairs), time.process_time()
+                data, began = load(name, collection, options.data_dir, plan.pairs), time.process_time()
                 result = train(data, cell, spec, seed)
                 line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}
                 line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
@@ -282,4 +296,4 @@ def run_of(line: Mapping[str, Any]) -> tuple[Cell, str, int]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(shell(main))

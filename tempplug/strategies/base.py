@@ -61,6 +61,14 @@ class Strategy(Part):
         if temperature_max < temperature_min:
             raise ConfigError(f"{self.where('temperature_max', temperature_max)} must be at least {temperature_min=:g}.")
 
+    def check_start(self, temperature_init: float, temperature_min: float, temperature_max: float) -> None:
+        """Raises `ConfigError` where the first option does not lie between the two others."""
+        if not temperature_min <= temperature_init <= temperature_max:
+            raise ConfigError(
+                f"{self.where('temperature_init', temperature_init)} must lie between {temperature_min=:g} and "
+                f"{temperature_max=:g}."
+            )
+
     def missing(self, field: str, argument: str) -> ConfigError:
         """Returns the error for an input that the call did not give."""
         return ConfigError(f"strategy '{self.name}' needs {field}: pass {argument}= to the loss.")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes
-from tempplug.errors import ConfigError
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -76,11 +75,7 @@ class Individual(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature_min <= self.temperature_init <= self.temperature_max:
-            raise ConfigError(
-                f"{self.where('temperature_init', self.temperature_init)} must lie between temperature_min="
-                f"{self.temperature_min:g} and temperature_max={self.temperature_max:g}."
-            )
+        self.check_start(self.temperature_init, self.temperature_min, self.temperature_max)
         length = self.size * (1 + self.per_view)
         self.register_buffer("temperatures", torch.full((length,), self.temperature_init))
         self.register_buffer("log_means", torch.full((length,), EMPTY))

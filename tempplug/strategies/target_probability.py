@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from tempplug.averages import of_all_processes
-from tempplug.errors import ConfigError
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -56,11 +55,7 @@ class TargetProbability(Strategy):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature_min <= self.temperature_init <= self.temperature_max:
-            raise ConfigError(
-                f"{self.where('temperature_init', self.temperature_init)} must lie between temperature_min="
-                f"{self.temperature_min:g} and temperature_max={self.temperature_max:g}."
-            )
+        self.check_start(self.temperature_init, self.temperature_min, self.temperature_max)
         self.register_buffer("log_temperature", torch.tensor(math.log(self.temperature_init)))
 
     def bounds(self) -> dict[str, float]:

@@ -1,15 +1,16 @@
-"""The runner of the law of the temperature on real pairs, and the law and the losses of results whose answers are known."""
+"""The module `temperature_law` on real pairs; the fitted law and the losses on results with known answers."""
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tempplug.errors import DataError
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, load, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
@@ -132,6 +133,12 @@ def test_results_are_means_over_seeds(tmp_path: Path) -> None:
         {"learnable": 10.5},
         {"learnable": 20.5},
     )
+
+
+def test_a_cell_with_an_unknown_field_is_refused() -> None:
+    plan = read_plan(PLANS / "temperature_law.toml", LawPlan)
+    with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
+        list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs())
 
 
 def test_committed_plans_of_the_law_can_be_read() -> None:

@@ -25,8 +25,9 @@ LABELS_GUIDE = "negative term 'guide' needs an anchor's positives of all process
 FIRST = 2
 """Rows of the first process."""
 COUNTS = "negative term 'log-q' counts, so a checkpoint cannot.*use gather=True"
-# Two directions with one learned temperature, that of a loss inside of a checkpoint, and of two heads; and sums of pairs, whose
-# gradient is computed ahead: of four blocks, of rows with weights and of a process with a weight, which need it anew.
+# A softmax with one learned temperature: two directions, inside of a checkpoint, and with two heads. Then the sigmoid loss,
+# whose gradient is computed in the forward pass: with four blocks, and with weights of rows or of a process, which need a
+# second trip.
 WAYS = {"float32": torch.float32, "dense": torch.float64, "checkpoint": torch.float64, "heads": torch.float64}
 SUMS = ("sums", "sums-joint", "sums-checkpoint", "sums-rows", "sums-process")
 WAYS |= dict.fromkeys(SUMS, torch.float64)

@@ -142,13 +142,13 @@ def measure(scores: Scores, collection: Collection) -> dict[str, float]:
     for start in range(0, len(queries), CHUNK):
         chunk = queries[start : start + CHUNK]
         ranked = by_id[_first(scores(start, start + len(chunk))[:, by_id], shown)]
-        degrees = torch.zeros(len(chunk), len(position), dtype=torch.int32)
+        degrees = torch.zeros(len(chunk), len(position), dtype=torch.int64)
         ideal = torch.zeros(len(chunk), read, dtype=torch.float64)
         for row, query in enumerate(chunk):
             relevant = collection.relevance[query]
             best = sorted(relevant.values(), reverse=True)[:read]
             ideal[row, : len(best)] = torch.tensor(best, dtype=torch.float64)
-            degrees[row, [position[each] for each in relevant]] = torch.tensor([*relevant.values()], dtype=torch.int32)
+            degrees[row, [position[each] for each in relevant]] = torch.tensor([*relevant.values()], dtype=torch.int64)
         gains = degrees.gather(1, ranked).double()
         ndcg = (gains[:, :read] @ discount[:read]) / (ideal @ discount[:read])
         mrr = ((gains[:, :read] > 0) / torch.arange(1, read + 1, dtype=torch.float64)).amax(dim=1)

@@ -27,7 +27,7 @@ from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
 from tempplug_adapters.simcse.model import load_config
 
 TABLES = (".tsv", ".csv", ".jsonl")
-KEPT = 50_000  # most samples whose token ids are kept in memory; with more samples, each batch is tokenised anew
+KEPT = 50_000  # the largest number of samples whose token ids stay in memory; larger data sets are tokenised batch by batch
 CHUNK = 1000  # samples tokenised at a time where all are; larger chunks need more memory and are not faster
 
 
