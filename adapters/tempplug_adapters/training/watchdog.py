@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -157,16 +157,15 @@ class Watchdog(TrainerCallback):
         if self._note is None:
             return
         self.fail()
-        try:
-            if isinstance(error, RuntimeError) and not isinstance(error, TempplugError):  # as errors of collectives are
-                with on_termination(lambda number: None):  # a launcher ends all processes when one of them has
-                    found = self._found or self._search("timed out" in str(error).lower())
-                if found:
-                    raise ProcessLost(found, self.saved, one_line(error)) from error
-        finally:
-            self._over.set()
-            self._thread.join(BEAT)
-            self._end(finished=error is None)
+        failed = error if isinstance(error, RuntimeError) and not isinstance(error, TempplugError) else None  # a collective
+        with nullcontext() if failed is None else on_termination(lambda number: None):  # a launcher ends all when one has ended
+            try:
+                if failed and (found := self._found or self._search("timed out" in str(failed).lower())):
+                    raise ProcessLost(found, self.saved, one_line(failed)) from failed
+            finally:
+                self._over.set()
+                self._thread.join(BEAT)
+                self._end(finished=error is None)
 
     def _end(self, *, finished: bool) -> None:
         """Notes the end; removes all notes if no process is left that needs them."""

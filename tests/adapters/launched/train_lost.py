@@ -18,7 +18,7 @@ from method_toys import run, weights
 from transformers import TrainerCallback
 
 from tempplug_adapters.training.checkpoints import checkpoints
-from tempplug_adapters.training.termination import ProcessLost, Terminated
+from tempplug_adapters.training.termination import ProcessLost, Terminated, on_termination
 
 # The state of `individual` changes in the forward pass.
 SETTINGS: dict[str, Any] = {"strategy": "individual", "per_device_train_batch_size": 4, "num_train_epochs": 4}
@@ -52,12 +52,13 @@ def main(folder: Path) -> None:
         found["terminated"] = [ended.status, str(ended), [each.name for each in checkpoints(folder / "terminated")]]
     dist.barrier()
     run(folder / "terminated", **SETTINGS, resume_from_checkpoint="auto")
-    try:
-        run(folder / "killed", **SETTINGS, callbacks=[Send(signal.SIGKILL)])
-    except ProcessLost as lost:
-        found["killed"] = [lost.status, str(lost), [each.name for each in checkpoints(folder / "killed")]]
-    (folder / f"first{rank}.json").write_text(json.dumps(found))
-    sys.exit(75)
+    with on_termination(lambda number: None):  # torchrun sends SIGTERM to this process as soon as the other one is dead
+        try:
+            run(folder / "killed", **SETTINGS, callbacks=[Send(signal.SIGKILL)])
+        except ProcessLost as lost:
+            found["killed"] = [lost.status, str(lost), [each.name for each in checkpoints(folder / "killed")]]
+        (folder / f"first{rank}.json").write_text(json.dumps(found))
+        sys.exit(75)
 
 
 if __name__ == "__main__":
