@@ -1,10 +1,13 @@
-"""Which fixed temperature is best, by length of the training, batch, start, false negatives and hard negatives.
+"""Which temperature, strategy and negatives are best, by length of the training, batch, start, false and hard negatives.
 
     python -m tempplug_benchmarks.temperature_law PLAN.toml --data-dir DATA --output DIR
 
 trains a static encoder (the mean of word vectors) on the pairs of each data set of a plan, once for each cell, arm and seed,
 and writes a line of JSON for each into ``DIR/SET.jsonl``: nDCG@10 × 100 on held-out pairs and on the test collection. The same
 command goes on where an earlier one ended. Adam's rate falls from 0.03·√(batch/128) to 0; InfoNCE is symmetric.
+
+An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The guide of a term is the encoder before its training, and
+the key of a pair its document.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from datetime import UTC, datetime
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -29,7 +33,9 @@ from torch.nn import functional
 from transformers import PreTrainedTokenizerFast
 
 import tempplug
+from tempplug.arguments import split_specs
 from tempplug.cli import shell
+from tempplug_adapters.contexts import in_context
 from tempplug_adapters.sentence_evaluation.retrieval import measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
 from tempplug_adapters.simcse.data import read_samples
@@ -50,8 +56,10 @@ HARD = 10
 """A hard negative is the document at this rank for its query by the vectors before the training, its own left out."""
 KEPT = 0.5
 """Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
-LAST = ("temperature_mean", "positive_probability", "effective_negatives")
+LAST = ("temperature_mean", "positive_probability", "effective_negatives", "negatives_left_out")
 """Statistics of the last step that a result has."""
+EVERY = 8
+"""Steps between two temperatures of the mean over the training."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +92,7 @@ class LawPlan:
         cells: settings of `Cell`.
         pairs: most pairs of a data set, drawn from all.
         temperatures: fixed ones of every cell.
+        variants: what follows the spec of each fixed temperature in further arms, such as ``+infonce+same-key``.
         candidates: specs that run in every cell, too.
         strategies: specs that run in the cells that differ in passes alone.
         seeds: of order, copies and random starts.
@@ -99,6 +108,7 @@ class LawPlan:
     candidates: Sequence[str]
     strategies: Sequence[str]
     seeds: Sequence[int]
+    variants: Sequence[str] = ()
     decisions: Sequence[str] = ()
 
     def runs(self) -> Iterator[tuple[Cell, str, int]]:
@@ -106,7 +116,7 @@ class LawPlan:
         for seed in self.seeds:
             for cell in (Cell(**check_fields(Cell, each, "a cell of the plan")) for each in self.cells):
                 plain = cell == Cell(passes=cell.passes)
-                fixed = [f"fixed:temperature={each:g}" for each in self.temperatures]
+                fixed = [f"fixed:temperature={each:g}{more}" for more in ("", *self.variants) for each in self.temperatures]
                 for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
                     yield cell, spec, seed
 
@@ -146,6 +156,7 @@ class Data:
         start: [V, D] the pretrained vectors of its words.
         queries: those of the n training pairs.
         documents: those of the n training pairs.
+        keys: [n] the numbers of their documents.
         hard: [n] the pair whose document is the hard negative of each query.
         measured: ``held_out`` and ``test``: a collection, its queries and its documents.
     """
@@ -153,6 +164,7 @@ class Data:
     start: Tensor
     queries: Texts
     documents: Texts
+    keys: Tensor
     hard: Tensor
     measured: Mapping[str, tuple[Collection, Texts, Texts]]
 
@@ -178,9 +190,8 @@ def load(name: str, collection: str, data_dir: Path, most: int) -> Data:
     queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
     parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
     own = {text: number for number, text in enumerate(dict.fromkeys(pair[1] for pair in pairs))}
-    return Data(
-        start, queries, documents, _hard(start, queries, documents, torch.tensor([own[pair[1]] for pair in pairs])), parts
-    )
+    keys = torch.tensor([own[pair[1]] for pair in pairs])
+    return Data(start, queries, documents, keys, _hard(start, queries, documents, keys), parts)
 
 
 def _splitter(tokenizer: Mapping[str, Any]) -> PreTrainedTokenizerFast:
@@ -200,13 +211,27 @@ def _hard(start: Tensor, queries: Texts, documents: Texts, document: Tensor) -> 
     return torch.cat(found)
 
 
-def train(data: Data, cell: Cell, spec: str, seed: int) -> dict[str, float]:
-    """Trains once; returns nDCG@10 × 100 on held-out pairs and on the test, the number of steps, and the statistics `LAST`.
+def create_loss(arm: str, size: int) -> tempplug.ContrastiveLoss:
+    """Returns the loss of an arm for this many training pairs; raises `ConfigError` and `UnknownNameError` for a wrong arm."""
+    parts, _, options = arm.partition("@")
+    strategy, objective, *terms = split_specs(parts) if "+" in parts else (parts, "infonce")
+    return tempplug.ContrastiveLoss(
+        in_context(strategy, {}, size=size),
+        objective,
+        f"cross-view:{options}" if options else "cross-view",
+        negatives="+".join(terms) or None,
+        symmetric=not options,
+    )
+
+
+def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
+    """Trains once; returns nDCG@10 × 100 on held-out pairs and on the test, the number of steps, the mean temperature of the
+    training, and the statistics `LAST`.
 
     Args:
         data: see `load`.
         cell: how it is trained on.
-        spec: spec string of the strategy.
+        arm: see the module.
         seed: of order, copies and random vectors.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -214,7 +239,7 @@ def train(data: Data, cell: Cell, spec: str, seed: int) -> dict[str, float]:
     if cell.start == "random":
         start = torch.randn(start.shape, generator=generator) * start[2:].std()
     weight = start.clone().requires_grad_()
-    loss_fn = tempplug.ContrastiveLoss(spec, layout="cross-view", symmetric=True)
+    loss_fn = create_loss(arm, len(data.queries.lengths))
     loss_fn.set_length(cell.passes)
     rate = RATE * (cell.batch / AT) ** 0.5
     groups: list[dict[str, Any]] = [{"params": [weight]}, {"params": list(loss_fn.parameters()), "lr": 1e-2}]
@@ -224,6 +249,7 @@ def train(data: Data, cell: Cell, spec: str, seed: int) -> dict[str, float]:
     steps = pairs // batch
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps * cell.passes))
     copies = round(cell.noise * batch)
+    temperatures = []
     for number in range(cell.passes):
         order = torch.randperm(pairs, generator=generator)
         for step in range(steps):
@@ -234,16 +260,22 @@ def train(data: Data, cell: Cell, spec: str, seed: int) -> dict[str, float]:
             if copies:
                 of_rows = [each.halved(copied, generator) for each in of_rows]
             views = [each.vectors(weight) for each in of_rows]
-            more = {"hard_negatives": data.documents.of(data.hard[rows]).vectors(weight)} if cell.hard else {}
+            more: dict[str, Any] = {"hard_negatives": data.documents.of(data.hard[rows]).vectors(weight)} if cell.hard else {}
+            more |= loss_fn.accepted(index=rows, keys=data.keys[rows])
+            if "guide" in loss_fn.takes:
+                more["guide"] = dict(zip(("view_a", "view_b"), (each.vectors(data.start) for each in of_rows), strict=True))
             loss_fn.set_progress(epoch=number + step / steps)
             loss: Tensor = loss_fn(*views, **more)
+            if done % EVERY == 0:
+                temperatures.append(loss_fn.record.to_dict()["temperature_mean"])
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
             done += 1
     record = loss_fn.record.to_dict()
-    return _figures(data, weight.detach()) | {"steps": done} | {name: float(record[name]) for name in LAST}
+    figures = _figures(data, weight.detach()) | {"steps": done, "temperature": fmean(temperatures)}
+    return figures | {name: float(record[name]) for name in LAST if name in record}
 
 
 @torch.no_grad()
