@@ -6,8 +6,8 @@ trains a static encoder (the mean of word vectors) on the pairs of each data set
 and writes a line of JSON for each into ``DIR/SET.jsonl``: nDCG@10 × 100 on held-out pairs and on the test collection. The same
 command goes on where an earlier one ended. Adam's rate falls from 0.03·√(batch/128) to 0; InfoNCE is symmetric.
 
-An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The guide of a term is the encoder before its training, and
-the key of a pair its document.
+An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The guide of a term is the encoder before its training,
+and the key of a pair its document.
 """
 
 from __future__ import annotations
@@ -214,12 +214,14 @@ def _hard(start: Tensor, queries: Texts, documents: Texts, document: Tensor) -> 
 def create_loss(arm: str, size: int) -> tempplug.ContrastiveLoss:
     """Returns the loss of an arm for this many training pairs; raises `ConfigError` and `UnknownNameError` for a wrong arm."""
     parts, _, options = arm.partition("@")
-    strategy, objective, *terms = split_specs(parts) if "+" in parts else (parts, "infonce")
+    strategy, *others = split_specs(parts)
+    objective: Any = others[0] if others else "infonce"
+    layout: Any = f"cross-view:{options}" if options else "cross-view"
     return tempplug.ContrastiveLoss(
         in_context(strategy, {}, size=size),
         objective,
-        f"cross-view:{options}" if options else "cross-view",
-        negatives="+".join(terms) or None,
+        layout,
+        negatives="+".join(others[1:]) or None,
         symmetric=not options,
     )
 
@@ -267,7 +269,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
             loss_fn.set_progress(epoch=number + step / steps)
             loss: Tensor = loss_fn(*views, **more)
             if done % EVERY == 0:
-                temperatures.append(loss_fn.record.to_dict()["temperature_mean"])
+                temperatures.append(float(loss_fn.record.to_dict()["temperature_mean"]))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
