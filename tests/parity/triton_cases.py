@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib import import_module
+from itertools import cycle, product
 from typing import Any
 from unittest.mock import patch
 
@@ -26,8 +27,18 @@ LAYOUTS = ["two-view", "symmetric", "queue", "two-view+hard", "cross-view", "cro
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
 # Strategy, layout, precision, rows, dimension, objective.
 Case = tuple[str, str, torch.dtype, int, int, str]
+SIZES = [(2, 64), (3, 130), (127, 1), (129, 3)]
+# In every layout: a map with one scale, with one an anchor, without, and of each pair's similarity. The other maps share their
+# kernels' way of reading rows.
+KINDS = ["learnable", "uncertainty", "temperature-free", STRATEGIES[-1]]
 CASES: list[Case] = [
-    *((*case, "infonce") for case in every_pair(STRATEGIES, LAYOUTS, TYPES, [2, 3, 127, 129], [1, 3, 130, 64])),
+    *((*case, "infonce") for case in every_pair(KINDS, LAYOUTS, TYPES, *zip(*SIZES, strict=True))),
+    *(
+        (strategy, layout, precision, *sizes, "infonce")
+        for (strategy, precision), layout, sizes in zip(
+            product([each for each in STRATEGIES if each not in KINDS], TYPES), cycle(LAYOUTS), cycle(SIZES), strict=False
+        )
+    ),
     # Wider than any gradient in registers; the last one's keys end between two tiles and its queue with one.
     *(
         (*case, 70, 300, "infonce")
