@@ -26,14 +26,14 @@ WANTED = 1.5
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of a cell of a data set, means over seeds, by strategy: nDCG@10 × 100 on both, and last temperatures."""
+    """The results of a cell of a data set, means over seeds, by arm: nDCG@10 × 100 on both, and mean temperatures."""
 
     data: str
     cell: Cell
     steps: float = 0.0
     held_out: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
-    last: dict[str, float] = field(default_factory=dict)
+    temperature: dict[str, float] = field(default_factory=dict)
 
     def fixed(self, figures: Mapping[str, float]) -> list[tuple[float, float]]:
         """Returns ln τ and the figure of each fixed temperature, in ascending order."""
@@ -80,7 +80,8 @@ def read_measured(files: Iterable[Path]) -> list[Measured]:
             specs = dict.fromkeys(line["strategy"] for line in of)
             means = {
                 name: {spec: fmean(line[name] for line in of if line["strategy"] == spec) for spec in specs}
-                for name in ("held_out", "test", "temperature_mean")
+                for name in ("held_out", "test", "temperature")
+                if name in of[0]  # results of 2026-11-26 lack the last one
             }
             found.append(Measured(file.stem, cell, of[0]["steps"], *means.values()))
     return found

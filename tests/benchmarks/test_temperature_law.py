@@ -1,4 +1,4 @@
-"""The module `temperature_law` on real pairs; the fitted law and the losses on results with known answers."""
+"""The module `temperature_law` on real pairs; law, losses, regret and gains on results with known answers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tempplug.errors import DataError
+from tempplug.errors import DataError, UnknownNameError
 from tempplug_benchmarks.run.fixed_plan import read_plan
-from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, load, main, read_lines, train
+from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, create_loss, load, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
+from tempplug_benchmarks.temperature_regret import length_rows, negative_length_rows, negative_rows, regret_rows
 
 PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
 TEXTS = Texts(torch.tensor([3, 4, 5, 6, 7, 8]), torch.tensor([2, 1, 3]))
@@ -142,10 +143,91 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
 
 
 def test_committed_plans_of_the_law_can_be_read() -> None:
-    for file in PLANS.glob("temperature_law*.toml"):
-        plan = read_plan(file, LawPlan)
+    for name in ("temperature_law", "temperature_law_test", "fair_test", "which_negatives"):
+        plan = read_plan(PLANS / f"{name}.toml", LawPlan)
         assert len(list(plan.runs())) == len(plan.seeds) * (
-            len(plan.cells) * (len(plan.temperatures) + len(plan.candidates))
+            len(plan.cells) * (len(plan.temperatures) * (1 + len(plan.variants)) + len(plan.candidates))
             + len(plan.strategies) * sum(list(each) == ["passes"] for each in plan.cells)
         )
         assert plan.decisions
+
+
+def judged(data: str, cell: Cell, figures: dict[str, tuple[float, float]], temperature: float = 0.1) -> Measured:
+    """Returns a cell from held-out and test figures by arm; all adaptive arms have one mean temperature."""
+    held_out, test = ({arm: pair[place] for arm, pair in figures.items()} for place in (0, 1))
+    return Measured(data, cell, 10, held_out, test, dict.fromkeys(figures, temperature))
+
+
+def test_regret_is_to_the_best_arm_by_held_out_pairs_and_a_search_is_by_them_too() -> None:
+    cells = [
+        judged(
+            data,
+            Cell(passes=passes),
+            {
+                "fixed:temperature=0.05": (7.0, 40.0),
+                "fixed:temperature=0.2": (8.0, 50.0),
+                "macl:base_temperature=0.05": (6.0, 44.0 + shift),
+                "macl:base_temperature=0.2": (9.0, 48.0 + shift),
+                "macl:base_temperature=0.1": (5.0, 99.0),
+            },
+        )
+        for data, shift in (("a", 0.0), ("b", 2.0))
+        for passes in (1, 4)
+    ]
+    header, fixed, macl = regret_rows(cells)
+    assert len(header) == len(fixed) == len(macl)
+    # The best arm is macl at 0.2 (held-out 9), 48 or 50 on the test: fixed 0.05 is 16.7 and 20 % below it.
+    assert fixed == ["`fixed`", "-18.3, -20.0", "-", "+2.1, +0.0", "-", "-"]
+    assert macl[1] == "-8.2, -8.3"
+    assert macl[2].startswith("+12.5 [-19.3, +44.3]")
+    assert macl[3] == "+0.0, +0.0"
+    # 48 and 50 against 50 of the searched fixed temperature; two data sets give an interval of t with one degree of freedom.
+    assert macl[4] == "-2.0 [-27.4, +23.4], 0.5"
+    # 0.1 is halfway between 0.05 and 0.2 along ln τ: 45.
+    assert macl[5].startswith("+8.9 [")
+    assert length_rows(cells)[2] == ["`macl`", "-8.2, +0.0", "-8.2, +0.0"]
+
+
+def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
+    cells = [
+        judged(
+            data,
+            Cell(passes=4, noise=noise),
+            {
+                "fixed:temperature=0.05": (7.0, 40.0),
+                "fixed:temperature=0.2": (8.0, 50.0),
+                "fixed:temperature=0.05+infonce+same-key": (9.0, 51.0 + shift),
+                "fixed:temperature=0.2+infonce+same-key": (8.0, 60.0),
+                "fixed:temperature=0.05@directions=ab+aa+ba+bb": (9.0, 50.0),
+                "fixed:temperature=0.2@directions=ab+aa+ba+bb": (8.0, 60.0),
+            },
+        )
+        for data, shift in (("a", 0.0), ("b", 1.0))
+        for noise in (0.0, 0.2)
+    ]
+    header, same_key, joint = negative_rows(cells)
+    assert len(header) == len(same_key)
+    assert same_key[:3] == ["`same-key`", "+3.0 [-9.7, +15.7], 0.41", "+2.0"]
+    assert joint[0] == "`directions=ab+aa+ba+bb`"
+    assert negative_length_rows(cells)[1:3] == [["none: nDCG@10", "50.00", "50.00"], ["`same-key`", "+3.0", "+3.0"]]
+
+
+def test_an_arm_has_its_objective_terms_and_layout() -> None:
+    loss_fn = create_loss("fixed:temperature=0.05+dcl+false-negatives:margin=0.2+same-key", 9)
+    assert (loss_fn.objective.name, [each.name for each in loss_fn.terms]) == ("dcl", ["false-negatives", "same-key"])
+    assert create_loss("individual@directions=ab+bb", 9).takes >= {"index"}
+    with pytest.raises(UnknownNameError, match="'sam-key'"):
+        create_loss("fixed+infonce+sam-key", 9)
+
+
+def test_terms_and_strategies_get_what_they_read(data_dir: Path) -> None:
+    data = load("quora", "quora", data_dir, 600)
+    cell = Cell(passes=1, batch=128, noise=0.2)
+    plain = train(data, cell, "fixed:temperature=0.05", 0)
+    for arm in ("fixed:temperature=0.05+infonce+guide:margin=0.1", "fixed:temperature=0.05+infonce+same-key"):
+        assert train(data, cell, arm, 0)["negatives_left_out"] > 0, arm
+    moving = train(data, replace(cell, passes=4), "individual:temperature_init=0.05,temperature_min=0.01", 0)
+    assert moving["temperature_mean"] != pytest.approx(0.05, rel=1e-3)
+    joint = train(data, cell, "fixed:temperature=0.05@directions=ab+aa+ba+bb", 0)
+    assert joint["positive_probability"] < 0.9 * plain["positive_probability"], "more negatives"
+    assert plain["temperature"] == pytest.approx(0.05)
