@@ -32,7 +32,7 @@ from tempplug_benchmarks.profile import PROFILES, Metric, Profile
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Resources, Task
 
-_OF_TASK = ("name", "summary", "baseline", "family", "papers")
+_OF_TASK = ("name", "summary", "baseline", "without", "family", "papers")
 _OF_PROFILE = ("dataset", "primary", "validation", "source", "stands_in", "training")
 _OTHERS = (
     *("by_name", "quickstart", "resources", "train", "method", "profiles", "values", "recipe", "changes", "settings_of"),

@@ -12,6 +12,7 @@ from typing import Any
 
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug_adapters.training.method_info import MethodInfo
+from tempplug_benchmarks.arm import UNTRAINED
 from tempplug_benchmarks.profile import PROFILES, Profile
 from tempplug_benchmarks.run_method import RunContext, run_method
 
@@ -58,6 +59,8 @@ class Task:
         method: the method to train.
         baseline: label of the arm that others are compared with, present in every profile; empty if there is no comparison.
         profiles: by name, ``quick``, ``small`` and ``paper``; a task may lack some of them.
+        without: label of the arm that the baseline must be better than, or else nothing is concluded; for an auxiliary loss the
+            same training without it, present in every profile.
         family: tasks of a suite with the same family name test one hypothesis, and their p-values are corrected together;
             empty if the task is a family of its own.
         papers: name of the transcribed tables (`tempplug_benchmarks.papers`); empty if there are none.
@@ -80,6 +83,7 @@ class Task:
     method: MethodInfo
     baseline: str
     profiles: Mapping[str, Profile]
+    without: str = UNTRAINED.label
     family: str = ""
     papers: str = ""
     by_name: tuple[str, ...] = ()
@@ -106,6 +110,8 @@ class Task:
                 raise ConfigError(f"{where} must be one of {', '.join(PROFILES)}.")
             if self.baseline and self.baseline not in labels:
                 raise ConfigError(f"{where} must have an arm labelled '{self.baseline}', the baseline.")
+            if self.without not in (*labels, UNTRAINED.label):
+                raise ConfigError(f"{where} must have an arm labelled '{self.without}', the training without the loss.")
             if len(set(labels)) < len(labels):
                 raise ConfigError(f"{where} must not have two arms of one label: {', '.join(labels)}.")
             metrics = [metric.name for metric in profile.metrics]

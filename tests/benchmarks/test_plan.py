@@ -192,6 +192,7 @@ def test_a_wrong_plan_is_refused(toy: ModuleType, changes: dict[str, Any], messa
         ({"profiles": {"tiny": profile()}}, "profile 'tiny' of task 't' must be one of quick, small, paper"),
         ({"resources": {"paper": Resources()}}, "resources of task 't' must be of its profiles quick, not of 'paper'"),
         ({"baseline": "other"}, "must have an arm labelled 'other'"),
+        ({"without": "other"}, "must have an arm labelled 'other', the training without the loss"),
         ({"profiles": {"quick": profile(validation="score")}}, "must have a metric named 'score' beside its primary one"),
         ({"profiles": {"quick": profile(arms=(FIXED, FIXED))}}, "must not have two arms of one label"),
         ({"profiles": {"quick": profile(arms=(FIXED, Arm("macl")))}}, "must name its objective: macl+OBJECTIVE"),

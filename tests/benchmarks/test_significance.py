@@ -16,7 +16,7 @@ from scipy import stats
 from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
 from tempplug_benchmarks.report.significance import Comparable, detectable, has_signal, holm, judge, p_value
-from tempplug_benchmarks.report.tables import headline, remarks
+from tempplug_benchmarks.report.tables import conclusion, headline, remarks
 from tempplug_benchmarks.results import Difference, load_results, over_samples, paired_difference
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import Suite
@@ -202,6 +202,16 @@ def test_untrained_arms_are_of_no_family_and_say_whether_there_is_a_signal(toy: 
     assert found.signal is False
     assert (rows["macl+infonce"], rows["untrained"]) == (("no signal", ""), ("-", ""))
     assert "signal: the baseline is not clearly better than what was not trained" in remarks(found)
+
+
+def test_an_auxiliary_loss_is_judged_against_the_training_without_it(toy: ModuleType, tmp_path: Path) -> None:
+    trained = measured(toy, tmp_path, {"untrained": 50.0, "macl+infonce": 70.0, "fixed+infonce": 70.0})
+    suite = replace(toy.SUITE, tasks=(replace(toy.SUITE.tasks[0], without="macl+infonce"), *toy.SUITE.tasks[1:]))
+    (without,) = compare(load_results(tmp_path), {"toy": suite})
+    assert (trained.signal, without.signal) == (True, False)
+    assert conclusion(without).startswith(
+        "No signal: fixed+infonce is not clearly better than macl+infonce, the training without"
+    )
 
 
 def test_tasks_of_one_family_are_corrected_together(toy: ModuleType, tmp_path: Path) -> None:

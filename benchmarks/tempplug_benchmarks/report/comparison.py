@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_benchmarks.arm import UNTRAINED, Arm, format_settings
+from tempplug_benchmarks.arm import Arm, format_settings
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
@@ -103,7 +103,7 @@ class Comparison:
         environments: the distinct machines and versions of the results.
         baseline: label of the baseline arm.
         chosen: whether the baseline was chosen from fixed temperatures on validation data instead of declared.
-        signal: whether the baseline is clearly better than the untrained arm; None if not measured.
+        signal: whether the baseline is clearly better than the arm ``without`` of the task; None if not measured.
         looks: interim analyses if seeds were added between them; otherwise empty.
         plan: the plan that was fixed before the runs; None without one.
     """
@@ -250,9 +250,9 @@ def _compare_task(
         for label in labels
     }
     metric = profile.primary_metric()
-    untrained = values.get(UNTRAINED.label, {}).get(metric.name, {})
-    over_untrained = paired_difference(of_baseline[metric.name], untrained) if of_baseline else None
-    signal = has_signal(over_untrained, metric.higher_is_better)
+    without = values.get(task.without, {}).get(metric.name, {})
+    over_without = paired_difference(of_baseline[metric.name], without) if of_baseline else None
+    signal = has_signal(over_without, metric.higher_is_better)
     on_samples = _samples([each for each in results if each.arm == baseline], metric)
     rows = []
     for label in labels:

@@ -30,7 +30,7 @@ class Comparable:
     Attributes:
         difference: to the baseline.
         higher_is_better: whether larger values are better.
-        signal: whether the baseline is clearly better than the untrained arm; None if not measured.
+        signal: whether the baseline is clearly better than without the loss; None if not measured.
         smallest: smallest absolute difference called better or worse, in the unit of the difference, at least 0.
         looks: number of analyses of the results, interim ones included, at least 1.
         seeds: seeds that every arm should have, by the plan or as the others; 0 if they may differ, as `looks` are corrected
@@ -143,8 +143,8 @@ def _verdict(each: Comparable, adjusted: float | None) -> Verdict:
     return "better" if (each.difference.mean > 0) == each.higher_is_better else "worse"
 
 
-def has_signal(over_untrained: Difference | None, higher_is_better: bool) -> bool | None:
-    """Returns whether the baseline is clearly better than the untrained arm; None if their difference was not measured."""
-    if over_untrained is None or (p := p_value(over_untrained)) is None:
+def has_signal(over_without: Difference | None, higher_is_better: bool) -> bool | None:
+    """Returns whether the baseline is clearly better than without the loss; None if their difference was not measured."""
+    if over_without is None or (p := p_value(over_without)) is None:
         return None
-    return p < LEVEL and (over_untrained.mean > 0) == higher_is_better
+    return p < LEVEL and (over_without.mean > 0) == higher_is_better

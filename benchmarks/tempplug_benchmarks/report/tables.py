@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Literal
 
-from tempplug_benchmarks.arm import Arm, format_settings
+from tempplug_benchmarks.arm import UNTRAINED, Arm, format_settings
 from tempplug_benchmarks.papers import Cell
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison, ReportedLine
@@ -172,7 +172,7 @@ def conclusion(comparison: Comparison) -> str:
     labels = _by_verdict(judged)
     baseline = comparison.baseline
     if "no signal" in labels:
-        return f"No signal: {baseline} is not clearly better than what was not trained, so that nothing is concluded."
+        return f"No signal: {baseline} is not clearly better than {_without(comparison)}, so that nothing is concluded."
     if set(labels) <= {"one seed"}:
         return "One seed: nothing is concluded." if labels else "Nothing is compared."
     said = [f"{name} than {baseline}: {', '.join(labels[name])}." for name in ("better", "worse") if name in labels]
@@ -227,10 +227,16 @@ def tone(found: Significance | None) -> Tone:
 
 
 _SIGNAL = {
-    True: "the baseline is clearly better than what was not trained",
-    False: "the baseline is not clearly better than what was not trained",
-    None: "not known, as fewer than two seeds have both the baseline and what was not trained",
+    True: "the baseline is clearly better than {}",
+    False: "the baseline is not clearly better than {}",
+    None: "not known, as fewer than two seeds have both the baseline and {}",
 }
+
+
+def _without(comparison: Comparison) -> str:
+    """Returns the arm that the baseline must be better than, in words."""
+    label = comparison.task.without
+    return "what was not trained" if label == UNTRAINED.label else f"{label}, the training without the loss"
 
 
 def remarks(comparison: Comparison) -> tuple[str, ...]:
@@ -254,7 +260,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
         )
     if metric.smallest_difference:
         lines.append(f"smallest difference that matters: {metric.smallest_difference:g}")
-    lines.append(f"signal: {_SIGNAL[comparison.signal]}")
+    lines.append(f"signal: {_SIGNAL[comparison.signal].format(_without(comparison))}")
     lines += [
         f"{row.label}: {row.selected}, the best of {row.configurations} by {comparison.profile.validation}"
         for row in comparison.rows
