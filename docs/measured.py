@@ -32,6 +32,7 @@ from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.temperature_law_fit import law_rows, loss_rows, read_measured
+from tempplug_benchmarks.temperature_regret import cell_rows, negative_cell_rows, negative_rows, regret_rows
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -39,6 +40,8 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PAGES = [*sorted(DOCS.glob("**/*.md")), RESULTS / "README.md", DOCS.parent / "README.md"]
 LINKS = "../benchmarks/results"
 NOTHING = "–"
+LAW, FAIR, NEGATIVES = ("temperature_law_fit", "temperature_law_test"), ("fair_test",), ("which_negatives",)
+"""Folders of the results of `temperature_law`."""
 MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))? -->\n\n(?P<table>(?:\|[^\n]*\n)*)")
 
 
@@ -178,11 +181,9 @@ def lengths(arguments: str) -> list[str]:
     return _table([*lines, ["order: correlation with the column before", NOTHING, *orders]])
 
 
-def _of_law(rows: Callable[..., list[list[str]]], _: str) -> list[str]:
-    """Without arguments: one of the tables of `temperature_law_fit`, of the results of both plans."""
-    return _table(
-        rows(*(read_measured(sorted((RESULTS / f"temperature_law_{part}").glob("*.jsonl"))) for part in ("fit", "test")))
-    )
+def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], _: str) -> list[str]:
+    """Without arguments: a table of `temperature_law_fit` or `temperature_regret`, of the results in some folders."""
+    return _table(rows(*(read_measured(sorted((RESULTS / folder).glob("*.jsonl"))) for folder in folders)))
 
 
 def papers(arguments: str) -> list[str]:
@@ -377,7 +378,10 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
     **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
-    **{"law": partial(_of_law, law_rows), "law-losses": partial(_of_law, loss_rows)},
+    **{name: partial(_of_cells, rows, LAW) for name, rows in (("law", law_rows), ("law-losses", loss_rows))},
+    **{name: partial(_of_cells, rows, FAIR) for name, rows in (("regret", regret_rows), ("regret-cells", cell_rows))},
+    "negatives": partial(_of_cells, negative_rows, NEGATIVES),
+    "negatives-cells": partial(_of_cells, negative_cell_rows, NEGATIVES),
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }

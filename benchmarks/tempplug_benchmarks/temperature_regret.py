@@ -88,7 +88,7 @@ def regret_rows(cells: Sequence[Measured]) -> list[list[str]]:
     return [[*header, "minus its mean temperature held fixed"], *rows.values()]
 
 
-def length_rows(cells: Sequence[Measured]) -> list[list[str]]:
+def cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a table of what each strategy loses to the best arm, by start and passes: the default, and the best of all its
     configurations, means over the data sets.
     """
@@ -122,7 +122,7 @@ def negative_rows(cells: Sequence[Measured]) -> list[list[str]]:
     return [header, *rows.values()]
 
 
-def negative_length_rows(cells: Sequence[Measured]) -> list[list[str]]:
+def negative_cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a table of the same gains by cell, means over the data sets, and of the nDCG@10 without a term."""
     kinds = dict.fromkeys(each.cell for each in cells)
     header, rows = ["term or layout", *map(_named, kinds)], []

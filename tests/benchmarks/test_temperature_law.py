@@ -14,7 +14,7 @@ from tempplug.errors import DataError, UnknownNameError
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, create_loss, load, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
-from tempplug_benchmarks.temperature_regret import length_rows, negative_length_rows, negative_rows, regret_rows
+from tempplug_benchmarks.temperature_regret import cell_rows, negative_cell_rows, negative_rows, regret_rows
 
 PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
 TEXTS = Texts(torch.tensor([3, 4, 5, 6, 7, 8]), torch.tensor([2, 1, 3]))
@@ -185,7 +185,7 @@ def test_regret_is_to_the_best_arm_by_held_out_pairs_and_a_search_is_by_them_too
     assert macl[4] == "-2.0 [-27.4, +23.4], 0.5"
     # 0.1 is halfway between 0.05 and 0.2 along ln τ: 45.
     assert macl[5].startswith("+8.9 [")
-    assert length_rows(cells)[2] == ["`macl`", "-8.2, +0.0", "-8.2, +0.0"]
+    assert cell_rows(cells)[2] == ["`macl`", "-8.2, +0.0", "-8.2, +0.0"]
 
 
 def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
@@ -209,7 +209,7 @@ def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
     assert len(header) == len(same_key)
     assert same_key[:3] == ["`same-key`", "+3.0 [-9.7, +15.7], 0.41", "+2.0"]
     assert joint[0] == "`directions=ab+aa+ba+bb`"
-    assert negative_length_rows(cells)[1:3] == [["none: nDCG@10", "50.00", "50.00"], ["`same-key`", "+3.0", "+3.0"]]
+    assert negative_cell_rows(cells)[1:3] == [["none: nDCG@10", "50.00", "50.00"], ["`same-key`", "+3.0", "+3.0"]]
 
 
 def test_an_arm_has_its_objective_terms_and_layout() -> None:
