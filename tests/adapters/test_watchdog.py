@@ -188,9 +188,13 @@ def test_a_signal_of_the_launcher_does_not_hide_which_process_was_lost(tmp_path:
         os.kill(os.getpid(), signal.SIGTERM)
         return ["rank 1 was killed"]
 
+    def end(*, finished: bool) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
     watching = Watchdog(tmp_path)
     watching._note, watching._thread = tmp_path / "note", threading.Thread(target=lambda: None)
     watching._thread.start()
     monkeypatch.setattr(watching, "_search", search)
+    monkeypatch.setattr(watching, "_end", end)
     with pytest.raises(ProcessLost, match="rank 1 was killed"), on_termination(raises), watching:
         raise RuntimeError("Connection closed by peer")
