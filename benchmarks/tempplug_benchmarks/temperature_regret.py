@@ -36,6 +36,12 @@ def variants(measured: Measured) -> dict[str, list[str]]:
     return found
 
 
+def advised(measured: Measured) -> str:
+    """Returns the fixed temperature that the guide advises: 0.1 from 16 passes on or from random vectors, else 0.01."""
+    cold = measured.cell.start == "vectors" and measured.cell.passes < 16
+    return f"fixed:temperature={0.01 if cold else 0.1:g}"
+
+
 def over(measured: Measured, arm: str, other: str) -> float:
     """Returns by how many per cent an arm is above another one on the test collection."""
     return 100 * (measured.test[arm] / measured.test[other] - 1)
@@ -67,7 +73,7 @@ def tested(columns: Mapping[str, Sequence[float]]) -> dict[str, str]:
 
 def regret_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a table of what each strategy loses to the best arm of a cell by its default and by the best of all its
-    configurations, of the differences to ``fixed``, and of what adapting adds.
+    configurations, of the differences to ``fixed``, and of what adapting adds. The first row is of `advised` temperatures.
     """
     names = [*configurations(cells[0])]
     rows, header = {name: [f"`{name}`"] for name in names}, ["strategy"]
@@ -81,11 +87,13 @@ def regret_rows(cells: Sequence[Measured]) -> list[list[str]]:
             regrets = _over(cells, of, best)
             rows[name] += [f"{fmean(regrets):+.1f}, {min(regrets):+.1f}", shown.get(name, "-")]
         header += [f"{budget}: mean, worst", "minus `fixed`, 95 %, Holm p"]
+    by_guide = _over(cells, [advised(each) for each in cells], [each.chosen(each.test) for each in cells])
+    guide = ["`fixed` as the guide advises", f"{fmean(by_guide):+.1f}, {min(by_guide):+.1f}", "-", "-", "-", "-"]
     adapting = {name: [over_control(each, _searched(each, name)) for each in cells] for name in names if name != "fixed"}
     shown = tested({name: by_set(cells, figures) for name, figures in adapting.items()})
     for name in names:
         rows[name].append(shown.get(name, "-"))
-    return [[*header, "minus its mean temperature held fixed"], *rows.values()]
+    return [[*header, "minus its mean temperature held fixed"], guide, *rows.values()]
 
 
 def cell_rows(cells: Sequence[Measured]) -> list[list[str]]:

@@ -165,6 +165,7 @@ def test_regret_is_to_the_best_arm_by_held_out_pairs_and_a_search_is_by_them_too
             Cell(passes=passes),
             {
                 "fixed:temperature=0.05": (7.0, 40.0),
+                "fixed:temperature=0.01": (1.0, 24.0),
                 "fixed:temperature=0.2": (8.0, 50.0),
                 "macl:base_temperature=0.05": (6.0, 44.0 + shift),
                 "macl:base_temperature=0.2": (9.0, 48.0 + shift),
@@ -174,8 +175,9 @@ def test_regret_is_to_the_best_arm_by_held_out_pairs_and_a_search_is_by_them_too
         for data, shift in (("a", 0.0), ("b", 2.0))
         for passes in (1, 4)
     ]
-    header, fixed, macl = regret_rows(cells)
-    assert len(header) == len(fixed) == len(macl)
+    header, advised, fixed, macl = regret_rows(cells)
+    assert len(header) == len(advised) == len(fixed) == len(macl)
+    assert advised[:2] == ["`fixed` as the guide advises", "-51.0, -52.0"]
     # The best arm is macl at 0.2 (held-out 9), 48 or 50 on the test: fixed 0.05 is 16.7 and 20 % below it.
     assert fixed == ["`fixed`", "-18.3, -20.0", "-", "+2.1, +0.0", "-", "-"]
     assert macl[1] == "-8.2, -8.3"
