@@ -95,8 +95,8 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
 
 
 def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
-    files = sorted(set(PLANS.glob("*.toml")) - set(PLANS.glob("temperature_law*.toml")))
-    assert files
+    files = [each for each in sorted(PLANS.glob("*.toml")) if "temperature_law FILE" not in each.read_text(encoding="utf-8")]
+    assert len(files) == 3
     for file in files:
         fixed = read_plan(file, FixedPlan)
         runs = plan(load_suite(fixed.suite), fixed.profile, fixed.seeds, fixed.tasks, fixed.arms)
