@@ -93,7 +93,7 @@ class LawPlan:
         pairs: most pairs of a data set, drawn from all.
         temperatures: fixed ones of every cell.
         variants: what follows the spec of each fixed temperature in further arms, such as ``+infonce+same-key``.
-        candidates: specs that run in every cell, too.
+        candidates: further arms of every cell.
         strategies: specs that run in the cells that differ in passes alone.
         seeds: of order, copies and random starts.
         decisions: rules that turn the results into answers.

@@ -43,12 +43,12 @@ def advised(measured: Measured) -> str:
 
 
 def over(measured: Measured, arm: str, other: str) -> float:
-    """Returns by how many per cent an arm is above another one on the test collection."""
+    """Returns the figure of an arm on the test collection in per cent of that of another one, minus 100."""
     return 100 * (measured.test[arm] / measured.test[other] - 1)
 
 
 def over_control(measured: Measured, arm: str) -> float:
-    """Returns by how many per cent an arm is above its mean temperature held fixed, interpolated along ln τ."""
+    """Returns an arm's figure in per cent of that of its mean temperature held fixed, interpolated along ln τ, minus 100."""
     return 100 * (measured.test[arm] / measured.at(math.log(measured.temperature[arm])) - 1)
 
 
@@ -77,17 +77,15 @@ def regret_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """
     names = [*configurations(cells[0])]
     rows, header = {name: [f"`{name}`"] for name in names}, ["strategy"]
-    for budget in ("default", "five configurations"):
-        arms = {
-            name: [_default(each, name) if budget == "default" else _searched(each, name) for each in cells] for name in names
-        }
-        best = [each.chosen(each.test) for each in cells]
+    best = [each.chosen(each.test) for each in cells]
+    for budget, choose in (("default", _default), ("five configurations", _searched)):
+        arms = {name: [choose(each, name) for each in cells] for name in names}
         shown = tested({name: by_set(cells, _over(cells, of, arms["fixed"])) for name, of in arms.items() if name != "fixed"})
         for name, of in arms.items():
             regrets = _over(cells, of, best)
             rows[name] += [f"{fmean(regrets):+.1f}, {min(regrets):+.1f}", shown.get(name, "-")]
         header += [f"{budget}: mean, worst", "minus `fixed`, 95 %, Holm p"]
-    by_guide = _over(cells, [advised(each) for each in cells], [each.chosen(each.test) for each in cells])
+    by_guide = _over(cells, [advised(each) for each in cells], best)
     guide = ["`fixed` as the guide advises", f"{fmean(by_guide):+.1f}, {min(by_guide):+.1f}", "-", "-", "-", "-"]
     adapting = {name: [over_control(each, _searched(each, name)) for each in cells] for name in names if name != "fixed"}
     shown = tested({name: by_set(cells, figures) for name, figures in adapting.items()})
@@ -118,7 +116,7 @@ def negative_rows(cells: Sequence[Measured]) -> list[list[str]]:
     with false negatives.
     """
     names = [name for name in variants(cells[0]) if name]
-    rows = {name: [f"`{name.removeprefix('+infonce+').removeprefix('@')}`"] for name in names}
+    rows = {name: [_shown(name)] for name in names}
     header = ["term or layout"]
     for noisy in (False, True):
         of = [each for each in cells if (each.cell.noise > 0) == noisy]
@@ -139,7 +137,7 @@ def negative_cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
     for name in variants(cells[0]):
         if name:
             gains = [fmean(_gain(each, name) for each in cells if each.cell == kind) for kind in kinds]
-            rows.append([f"`{name.removeprefix('+infonce+').removeprefix('@')}`", *(f"{gain:+.1f}" for gain in gains)])
+            rows.append([_shown(name), *(f"{gain:+.1f}" for gain in gains)])
     return [header, *rows]
 
 
@@ -158,6 +156,10 @@ def _over(cells: Sequence[Measured], arms: Sequence[str], others: Sequence[str])
 def _gain(measured: Measured, variant: str) -> float:
     of = variants(measured)
     return over(measured, measured.chosen(of[variant]), measured.chosen(of[""]))
+
+
+def _shown(variant: str) -> str:
+    return f"`{variant.removeprefix('+infonce+').removeprefix('@')}`"
 
 
 def _named(cell: Cell) -> str:

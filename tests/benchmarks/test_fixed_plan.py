@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -95,8 +96,9 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
 
 
 def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
-    files = [each for each in sorted(PLANS.glob("*.toml")) if "temperature_law FILE" not in each.read_text(encoding="utf-8")]
-    assert len(files) == 3
+    # Those without a suite are plans of `temperature_law`.
+    files = [each for each in sorted(PLANS.glob("*.toml")) if "suite" in tomllib.loads(each.read_text(encoding="utf-8"))]
+    assert files
     for file in files:
         fixed = read_plan(file, FixedPlan)
         runs = plan(load_suite(fixed.suite), fixed.profile, fixed.seeds, fixed.tasks, fixed.arms)

@@ -157,8 +157,9 @@ class Watchdog(TrainerCallback):
         if self._note is None:
             return
         self.fail()
-        failed = error if isinstance(error, RuntimeError) and not isinstance(error, TempplugError) else None  # a collective
-        with nullcontext() if failed is None else on_termination(lambda number: None):  # a launcher ends all when one has ended
+        # Errors of collectives are plain RuntimeErrors. A launcher sends a signal to all processes when one of them has ended.
+        failed = error if isinstance(error, RuntimeError) and not isinstance(error, TempplugError) else None
+        with nullcontext() if failed is None else on_termination(lambda number: None):
             try:
                 if failed and (found := self._found or self._search("timed out" in str(failed).lower())):
                     raise ProcessLost(found, self.saved, one_line(failed)) from failed
