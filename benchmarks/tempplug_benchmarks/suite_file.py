@@ -84,7 +84,7 @@ def _task(declared: Mapping[str, Any], known: Mapping[str, Any], profiles: Mappi
         method=known[declared["method"]],
         by_name=tuple(declared.get("by_name", ())),
         quickstart=tuple(declared.get("quickstart", ())),
-        resources={size: Resources(**each) for size, each in declared.get("resources", {}).items()},
+        resources={size: Resources(**each) for size, each in declared.get("resources", {}).items() if size in profiles},
         profiles=profiles,
         **({"train": known[declared["train"]]} if "train" in declared else {}),
         **{key: declared[key].format_map(declared["values"]) for key in _OF_TASK if key in declared},

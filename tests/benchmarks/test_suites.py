@@ -21,7 +21,7 @@ from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.training import QUICKSTART_SEEDS
 
 PAPERS = ("node", "graph", "molecule", "bias", "vision", "long_tail", "anomaly", "recommendation")
-SENTENCE_TASKS = ("supervised", "supervised-float32", "unsupervised", "unsupervised-roberta", "transfer", "transfer-roberta")
+SENTENCE_TASKS = ("supervised", "unsupervised", "unsupervised-roberta", "transfer", "transfer-roberta")
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 
 

@@ -33,21 +33,21 @@ class StaticEncoder(PreTrainedModel):  # type: ignore[no-untyped-call]
         return BaseModelOutput(last_hidden_state=self.words(input_ids))
 
 
-def static_words(vectors: Path, texts: Iterable[str]) -> tuple[dict[str, Any], Tensor]:
+def static_words(vectors: Path, texts: Iterable[str] | None = None) -> tuple[dict[str, Any], Tensor]:
     """Returns the part of a static encoder that some texts need: a tokenizer of their words, and a vector for each, [V, D].
 
     Args:
         vectors: folder with ``tokenizer.json`` and ``embedding.weight`` in ``model.safetensors``, as sentence-transformers'
             ``StaticEmbedding`` has it.
-        texts: their words are kept, beside padding and unknown words, whose vectors are 0.
+        texts: their words are kept, beside padding and unknown words, whose vectors are 0; by default all.
 
     Returns:
         The content of a ``tokenizer.json``, and the vectors.
     """
     file = vectors / "tokenizer.json"
     whole = PreTrainedTokenizerFast(tokenizer_file=str(file), unk_token=_UNKNOWN)  # type: ignore[no-untyped-call]
-    numbers = {number for each in whole(list(texts), add_special_tokens=False)["input_ids"] for number in each}
-    kept = sorted(numbers - {whole.convert_tokens_to_ids(_UNKNOWN)})
+    read = [range(len(whole))] if texts is None else whole(list(texts), add_special_tokens=False)["input_ids"]
+    kept = sorted({number for each in read for number in each} - {whole.convert_tokens_to_ids(_UNKNOWN)})
     words = [_PADDING, _UNKNOWN, *whole.convert_ids_to_tokens(kept)]
     content = json.loads(file.read_text(encoding="utf-8"))
     content["model"]["vocab"] = {word: number for number, word in enumerate(words)}

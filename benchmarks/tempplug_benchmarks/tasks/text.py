@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tempplug_adapters.mabel.recipe import METHOD as MABEL, MabelRecipe
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE, SimCSERecipe
-from tempplug_adapters.simcse.retrieval_recipe import METHOD as RETRIEVAL_METHOD, RetrievalRecipe
+from tempplug_adapters.simcse.retrieval_recipe import METHOD as RETRIEVAL_METHOD
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_benchmarks.data import gendered_sentences, sentences
 from tempplug_benchmarks.suite_file import make_suite, read_file
@@ -33,14 +33,14 @@ def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, 
     return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
 
 
-def static_pairs(recipe: RetrievalRecipe, source: Source, *, collection: str) -> tuple[RetrievalRecipe, Sentences]:
-    """Returns the recipe with a static encoder, cut to the words of the training pairs and of a collection, and the pairs."""
+def static_pairs(recipe: Any, source: Source, *, method: MethodInfo, collection: str = "") -> tuple[Any, Sentences]:
+    """Returns the recipe with a static encoder and the pairs; of its words those of the pairs and of a collection, or all."""
     from tempplug_benchmarks.data.static_encoder import ENCODER, write_static_encoder
 
     folder, written = source.data_dir or Path(), source.cache_dir / "encoder"
     write_static_encoder(written, *_words(folder / recipe.model_name_or_path, folder / source.dataset, collection, folder))
     recipe = recipe.changed(model_name_or_path=str(written), encoder=ENCODER)
-    return recipe, RETRIEVAL_METHOD.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
+    return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
 
 
 @cache
@@ -49,6 +49,8 @@ def _words(vectors: Path, dataset: Path, collection: str, data_dir: Path) -> tup
     from tempplug_adapters.simcse.data import read_samples
     from tempplug_benchmarks.data.static_encoder import static_words
 
+    if not collection:
+        return static_words(vectors)
     searched = load_collection(collection, data_dir)
     pairs = (text for sample in read_samples(dataset) for text in sample)
     return static_words(vectors, chain(pairs, searched.documents.values(), searched.queries.values()))
@@ -90,7 +92,9 @@ def gendered_pairs(recipe: MabelRecipe, source: Source) -> tuple[MabelRecipe, Qu
     return recipe, MABEL.load().load(recipe, replace(source, dataset=str(folder / "pairs.tsv"), data_dir=folder))
 
 
-SENTENCE = make_suite(read_file("sentence"), SIMCSE, generated_pairs, generated_sentences, read_text, version=sentences.VERSION)
+SENTENCE = make_suite(
+    read_file("sentence"), SIMCSE, generated_pairs, generated_sentences, static_pairs, read_text, version=sentences.VERSION
+)
 RETRIEVAL = make_suite(
     read_file("retrieval"), RETRIEVAL_METHOD, generated_pairs, static_pairs, read_text, version=sentences.VERSION
 )
