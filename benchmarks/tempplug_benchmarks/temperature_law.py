@@ -6,8 +6,8 @@ trains a static encoder (the mean of word vectors) on the pairs of each data set
 and writes a line of JSON for each into ``DIR/SET.jsonl``: nDCG@10 × 100 on held-out pairs and on the test collection. The same
 command goes on where an earlier one ended. Adam's rate falls from 0.03·√(batch/128) to 0; InfoNCE is symmetric.
 
-An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The guide of a term is the encoder before its training,
-and the key of a pair its document.
+An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The key of a pair is its document. The guide of a term,
+which also finds hard negatives, is the encoder before its training, or the sentence encoder that the plan names.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import tempplug
 from tempplug.arguments import split_specs
 from tempplug.cli import shell
 from tempplug_adapters.contexts import in_context
+from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.retrieval import measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
 from tempplug_adapters.simcse.data import read_samples
@@ -53,7 +54,7 @@ LONGEST, QUERIES = 64, 2000
 HELD_OUT = 0.1
 """Share of the documents that are held out with their queries."""
 HARD = 10
-"""A hard negative is the document at this rank for its query by the vectors before the training, its own left out."""
+"""A hard negative is the document at this rank for its query by the guide, its own left out."""
 KEPT = 0.5
 """Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
 LAST = ("temperature_mean", "positive_probability", "effective_negatives", "negatives_left_out")
@@ -92,6 +93,7 @@ class LawPlan:
         cells: settings of `Cell`.
         pairs: most pairs of a data set, drawn from all.
         temperatures: fixed ones of every cell.
+        guide: folder of a sentence encoder below the data folder; empty: the vectors before the training.
         variants: what follows the spec of each fixed temperature in further arms, such as ``+infonce+same-key``.
         candidates: further arms of every cell.
         strategies: specs that run in the cells that differ in passes alone.
@@ -108,6 +110,7 @@ class LawPlan:
     candidates: Sequence[str]
     strategies: Sequence[str]
     seeds: Sequence[int]
+    guide: str = ""
     variants: Sequence[str] = ()
     decisions: Sequence[str] = ()
 
@@ -157,6 +160,7 @@ class Data:
         queries: those of the n training pairs.
         documents: those of the n training pairs.
         keys: [n] the numbers of their documents.
+        guide: [n, D] of the queries and of the documents by the encoder that a plan names; those of a copy are its pair's.
         hard: [n] the pair whose document is the hard negative of each query.
         measured: ``held_out`` and ``test``: a collection, its queries and its documents.
     """
@@ -165,13 +169,17 @@ class Data:
     queries: Texts
     documents: Texts
     keys: Tensor
+    guide: tuple[Tensor, Tensor] | None
     hard: Tensor
     measured: Mapping[str, tuple[Collection, Texts, Texts]]
 
 
 @cache
-def load(name: str, collection: str, data_dir: Path, most: int) -> Data:
-    """Returns at most ``most`` training pairs of ``name``, and a test collection; raises `DataError` without files."""
+def load(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> Data:
+    """Returns at most ``most`` training pairs of ``name``, and a test collection; raises `DataError` without files.
+
+    ``guide`` is that of `LawPlan`; `ConfigError` is raised if it cannot be loaded.
+    """
     samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz")]
     pairs, held_out = hold_out(random.Random(0).sample(samples, min(most, len(samples))), HELD_OUT)
     whole = load_collection(collection, data_dir)
@@ -191,7 +199,12 @@ def load(name: str, collection: str, data_dir: Path, most: int) -> Data:
     parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
     own = {text: number for number, text in enumerate(dict.fromkeys(pair[1] for pair in pairs))}
     keys = torch.tensor([own[pair[1]] for pair in pairs])
-    return Data(start, queries, documents, keys, _hard(start, queries, documents, keys), parts)
+    seen = None
+    if guide:
+        encoder = load_encoder(data_dir / guide, max_length=LONGEST)
+        seen = (encoder([pair[0] for pair in pairs]), encoder([pair[1] for pair in pairs]))
+    hard = _hard(*(seen or (queries.vectors(start), documents.vectors(start))), keys)
+    return Data(start, queries, documents, keys, seen, hard, parts)
 
 
 def _splitter(tokenizer: Mapping[str, Any]) -> PreTrainedTokenizerFast:
@@ -199,14 +212,13 @@ def _splitter(tokenizer: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")  # type: ignore[no-untyped-call]
 
 
-def _hard(start: Tensor, queries: Texts, documents: Texts, document: Tensor) -> Tensor:
-    """Returns the row of each query's hard negative, given the number of each pair's document."""
-    units = functional.normalize(documents.vectors(start), dim=1)
+def _hard(queries: Tensor, documents: Tensor, document: Tensor) -> Tensor:
+    """Returns the row of each query's hard negative, given vectors and the number of each pair's document."""
+    units = functional.normalize(documents, dim=1)
     found = []
     for first in range(0, len(document), 1000):
-        rows = torch.arange(first, min(first + 1000, len(document)))
-        scores = functional.normalize(queries.of(rows).vectors(start), dim=1) @ units.T
-        scores[document[rows, None] == document] = -torch.inf
+        scores = functional.normalize(queries[first : first + 1000], dim=1) @ units.T
+        scores[document[first : first + 1000, None] == document] = -torch.inf
         found.append(scores.topk(HARD, dim=1).indices[:, -1])
     return torch.cat(found)
 
@@ -258,16 +270,17 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
             rows = order[step * batch : (step + 1) * batch]
             rows = torch.cat([rows[: batch - copies], rows[:copies]])
             copied = torch.arange(batch) >= batch - copies
-            of_rows = [data.queries.of(rows), data.documents.of(rows)]
+            texts = {"view_a": data.queries.of(rows), "view_b": data.documents.of(rows)}
             if copies:
-                of_rows = [each.halved(copied, generator) for each in of_rows]
-            views = [each.vectors(weight) for each in of_rows]
-            more: dict[str, Any] = {"hard_negatives": data.documents.of(data.hard[rows]).vectors(weight)} if cell.hard else {}
-            more |= loss_fn.accepted(index=rows, keys=data.keys[rows])
+                texts = {name: each.halved(copied, generator) for name, each in texts.items()}
+            if cell.hard:
+                texts["hard_negatives"] = data.documents.of(data.hard[rows])
+            views = {name: each.vectors(weight) for name, each in texts.items()}
+            more: dict[str, Any] = loss_fn.accepted(index=rows, keys=data.keys[rows])
             if "guide" in loss_fn.takes:
-                more["guide"] = dict(zip(("view_a", "view_b"), (each.vectors(data.start) for each in of_rows), strict=True))
+                more["guide"] = _guided(data, rows, texts)
             loss_fn.set_progress(epoch=number + step / steps)
-            loss: Tensor = loss_fn(*views, **more)
+            loss: Tensor = loss_fn(**views, **more)
             if done % EVERY == 0:
                 temperatures.append(float(loss_fn.record.to_dict()["temperature_mean"]))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -278,6 +291,15 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     record = loss_fn.record.to_dict()
     figures = _figures(data, weight.detach()) | {"steps": done, "temperature": fmean(temperatures)}
     return figures | {name: float(record[name]) for name in LAST if name in record}
+
+
+def _guided(data: Data, rows: Tensor, texts: Mapping[str, Texts]) -> dict[str, Tensor]:
+    """Returns the vectors of a step's texts by the guide."""
+    if data.guide is None:
+        return {name: each.vectors(data.start) for name, each in texts.items()}
+    queries, documents = data.guide
+    of = {"view_a": queries[rows], "view_b": documents[rows], "hard_negatives": documents[data.hard[rows]]}
+    return {name: of[name] for name in texts}
 
 
 @torch.no_grad()
@@ -310,7 +332,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for cell, spec, seed in plan.runs():
                 if (cell, spec, seed) in have:
                     continue
-                data, began = load(name, collection, options.data_dir, plan.pairs), time.process_time()
+                data, began = load(name, collection, options.data_dir, plan.pairs, plan.guide), time.process_time()
                 result = train(data, cell, spec, seed)
                 line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}
                 line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
