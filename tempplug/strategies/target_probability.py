@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tempplug.averages import of_all_processes
-from tempplug.options import Number, Temperature
+from tempplug.options import Choice, Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch, RowStatistics
@@ -22,7 +22,9 @@ class TargetProbability(Strategy):
 
     After each training step, with p the mean probability of the batch's positives among their negatives: ln τ ← ln τ + rate·(p
     - probability), within the bounds. τ is low as long as positives are hard to find, and rises with what the encoder has
-    learned, so that easy batches still have a gradient. τ is a buffer that all processes share, and carries no gradient.
+    learned, so that easy batches still have a gradient. With ``mean=weighted`` the mean over the positives has their
+    probabilities as weights, Σp²/Σp, so that positives which are not found do not keep τ low. τ is a buffer that all processes
+    share, and carries no gradient.
 
     Args:
         probability: the wanted mean probability of the positives, between 0 and 1.
@@ -30,6 +32,7 @@ class TargetProbability(Strategy):
         temperature_min: from 1e-9 to 1e9.
         temperature_max: at least ``temperature_min``.
         rate: how fast ln τ moves, greater than 0; 1 corrects an error within some ten steps.
+        mean: ``plain`` or ``weighted``.
 
     Raises:
         ConfigError: an option is out of range.
@@ -51,6 +54,7 @@ class TargetProbability(Strategy):
     temperature_min: Annotated[float, Temperature(search=None, help="lower bound of τ")] = 0.01
     temperature_max: Annotated[float, Temperature(search=None, help="upper bound of τ")] = 1.0
     rate: Annotated[float, Number(above=0, at_most=10, help="how fast ln τ follows")] = 1.0
+    mean: Annotated[str, Choice(("plain", "weighted"), help="weighted: by the probabilities themselves")] = "plain"
     log_temperature: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +77,7 @@ class TargetProbability(Strategy):
         probability = torch.sigmoid(statistics.positive_lse - statistics.negative_lse)
         (found,) = of_all_processes(probability[seen])
         if len(found):
-            moved = self.log_temperature + self.rate * (found.mean() - self.probability)
+            mean = found.mean() if self.mean == "plain" else found.square().sum() / found.sum().clamp_min(1e-30)
+            moved = self.log_temperature + self.rate * (mean - self.probability)
             low, high = (math.log(each) for each in self.bounds().values())
             self.log_temperature.copy_(moved.clamp(low, high))

@@ -18,24 +18,27 @@ def embeddings(rows: int, noise: float, seed: int = 0) -> tuple[Tensor, Tensor]:
     return a, a + noise * torch.randn(rows, 16, generator=generator, dtype=torch.float64)
 
 
-def probability(a: Tensor, b: Tensor, temperature: float) -> float:
+def probability(a: Tensor, b: Tensor, temperature: float, mean: str = "plain") -> float:
     """Returns the mean probability of the positives by the definition of a softmax."""
     similarity = functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T
-    return (similarity / temperature).softmax(1).diagonal().mean().item()
+    found = (similarity / temperature).softmax(1).diagonal().tolist()
+    weights = found if mean == "weighted" else [1.0] * len(found)
+    return sum(p * w for p, w in zip(found, weights, strict=True)) / sum(weights)
 
 
 def temperature(loss_fn: ContrastiveLoss) -> float:
     return math.exp(loss_fn.strategy.log_temperature.item())
 
 
+@pytest.mark.parametrize("mean", ["plain", "weighted"])
 @pytest.mark.parametrize("start", [0.02, 0.5])
-def test_a_step_moves_the_logarithm_by_the_error_of_the_probability(start: float) -> None:
+def test_a_step_moves_the_logarithm_by_the_error_of_the_probability(start: float, mean: str) -> None:
     loss_fn = ContrastiveLoss(
-        f"target-probability:temperature_init={start},rate=0.7,probability=0.6", layout="cross-view"
+        f"target-probability:temperature_init={start},rate=0.7,probability=0.6,mean={mean}", layout="cross-view"
     ).double()
     a, b = embeddings(24, 1.0)
     start = temperature(loss_fn)  # rounded to float32
-    expected = math.log(start) + 0.7 * (probability(a, b, start) - 0.6)
+    expected = math.log(start) + 0.7 * (probability(a, b, start, mean) - 0.6)
     loss = loss_fn(a, b)
     similarity = functional.normalize(a, dim=1) @ functional.normalize(b, dim=1).T
     assert loss.item() == pytest.approx(functional.cross_entropy(similarity / start, torch.arange(24)).item(), rel=1e-12)
@@ -53,6 +56,19 @@ def test_it_settles_where_the_positives_have_the_wanted_probability(
         loss_fn(a, b)
     assert 0.0101 < temperature(loss_fn) < 0.99
     assert probability(a, b, temperature(loss_fn)) == pytest.approx(wanted, abs=0.005)
+
+
+def test_positives_that_are_not_found_do_not_keep_a_weighted_mean_low() -> None:
+    (a, b), (lost, others) = embeddings(32, 0.5), embeddings(32, 50.0, seed=1)
+    views = torch.cat([a, lost]), torch.cat([b, others])
+    settled = {}
+    for mean in ("plain", "weighted"):
+        loss_fn = ContrastiveLoss(f"target-probability:probability=0.5,mean={mean}", layout="cross-view").double()
+        for _ in range(60):
+            loss_fn(*views)
+        assert probability(*views, temperature(loss_fn), mean) == pytest.approx(0.5, abs=0.01)
+        settled[mean] = temperature(loss_fn)
+    assert settled["weighted"] > 2 * settled["plain"]
 
 
 def test_it_stays_within_its_bounds() -> None:
