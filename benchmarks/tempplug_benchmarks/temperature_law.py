@@ -72,7 +72,8 @@ class Cell:
         batch: pairs of a step.
         noise: share of a batch's pairs that are copies of others of it with half of their words: false negatives.
         hard: whether every query has a hard negative.
-        start: ``vectors`` (GloVe) or ``random``, normally distributed with their deviation.
+        start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs) or ``random``,
+            normally distributed with their deviation.
     """
 
     passes: int
@@ -249,10 +250,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
         seed: of order, copies and random vectors.
     """
     generator = torch.Generator().manual_seed(seed)
-    start = data.start
-    if cell.start == "random":
-        start = torch.randn(start.shape, generator=generator) * start[2:].std()
-    weight = start.clone().requires_grad_()
+    weight = _start(data, cell, generator).requires_grad_()
     loss_fn = create_loss(arm, len(data.queries.lengths))
     loss_fn.set_length(cell.passes)
     rate = RATE * (cell.batch / AT) ** 0.5
@@ -291,6 +289,16 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     record = loss_fn.record.to_dict()
     figures = _figures(data, weight.detach()) | {"steps": done, "temperature": fmean(temperatures)}
     return figures | {name: float(record[name]) for name in LAST if name in record}
+
+
+def _start(data: Data, cell: Cell, generator: torch.Generator) -> Tensor:
+    """Returns the word vectors before the training."""
+    if cell.start == "random":
+        return torch.randn(data.start.shape, generator=generator) * data.start[2:].std()
+    start = data.start.clone()
+    if cell.start == "centred":  # not those of padding and unknown words, which are 0
+        start[2:] -= start[torch.cat([data.queries.words, data.documents.words])].mean(0)
+    return start
 
 
 def _guided(data: Data, rows: Tensor, texts: Mapping[str, Texts]) -> dict[str, Tensor]:

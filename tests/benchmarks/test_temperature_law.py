@@ -73,6 +73,7 @@ def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
         Cell(passes=1, batch=64, noise=0.2),
         Cell(passes=1, batch=64, hard=True),
         Cell(passes=1, batch=64, start="random"),
+        Cell(passes=1, batch=64, start="centred"),
     ):
         assert train(data, other, "fixed:temperature=0.05", 0)["test"] != own["test"], other
     # A hard negative is another document than the query's own.
