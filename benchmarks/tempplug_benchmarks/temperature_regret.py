@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from scipy import stats
@@ -17,6 +18,9 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.report.significance import holm
 from tempplug_benchmarks.temperature_law import Cell
 from tempplug_benchmarks.temperature_law_fit import Measured
+
+SEEN = ("quora", "medquad")
+"""Data sets that chose the question of the plan on centred vectors."""
 
 
 def configurations(measured: Measured) -> dict[str, list[str]]:
@@ -165,3 +169,48 @@ def _shown(variant: str) -> str:
 def _named(cell: Cell) -> str:
     passes = f"{cell.passes} pass{'es' if cell.passes > 1 else ''}"
     return f"{passes}{', random start' * (cell.start == 'random')}{', false negatives' * (cell.noise > 0)}"
+
+
+def centred_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of the temperature that held-out pairs choose and its nDCG@10, without centring and with, by data set and
+    passes, and of the gain in per cent; the last row has its mean and 95 % interval over the data sets that chose nothing.
+    """
+    plain = {(each.data, each.cell): each for each in cells if each.cell == Cell(passes=each.cell.passes)}
+    passes = [*dict.fromkeys(cell.passes for _, cell in plain)]
+    header, rows, gains = ["data set"], [], {each: dict[str, float]() for each in passes}
+    for each in passes:
+        header += [f"{_named(Cell(passes=each))}: τ, nDCG@10", "centred", "gain, %"]
+    for data in dict.fromkeys(each.data for each in cells):
+        row = [f"{data}{' (seen before)' * (data in SEEN)}"]
+        for each in passes:
+            own = plain[data, Cell(passes=each)]
+            other = next(found for found in cells if (found.data, found.cell) == (data, replace(own.cell, start="centred")))
+            chosen = [one.chosen(arm for arm in one.test if parse_spec(arm)[0] == "fixed") for one in (own, other)]
+            gains[each][data] = 100 * (other.test[chosen[1]] / own.test[chosen[0]] - 1)
+            row += [f"{_temperature(arm)}, {one.test[arm]:.2f}" for arm, one in zip(chosen, (own, other), strict=True)]
+            row.append(f"{gains[each][data]:+.1f}")
+        rows.append(row)
+    shown = tested({str(each): [gain for data, gain in of.items() if data not in SEEN] for each, of in gains.items()})
+    last = ["mean of the others, 95 %, Holm p"]
+    for each in passes:
+        last += ["", "", shown[str(each)]]
+    return [header, *rows, last]
+
+
+def centred_loss_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of what each arm loses to the temperature that held-out pairs choose, from centred vectors, by data sets
+    that chose the question and others: mean and worst over their cells.
+    """
+    rows = [["choice, from centred vectors", "four other data sets: mean, worst", f"{' and '.join(SEEN)}: mean, worst"]]
+    for arm in cells[0].test:
+        row = [f"`{arm}`"]
+        for seen in (False, True):
+            of = [each for each in cells if each.cell.start == "centred" and (each.data in SEEN) == seen]
+            found = [each.loss(each.test[arm]) for each in of]
+            row.append(f"{fmean(found):+.1f}, {min(found):+.1f}")
+        rows.append(row)
+    return rows
+
+
+def _temperature(arm: str) -> str:
+    return f"{float(parse_spec(arm)[1]['temperature']):g}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -33,27 +35,40 @@ class StaticEncoder(PreTrainedModel):  # type: ignore[no-untyped-call]
         return BaseModelOutput(last_hidden_state=self.words(input_ids))
 
 
-def static_words(vectors: Path, texts: Iterable[str] | None = None) -> tuple[dict[str, Any], Tensor]:
+def static_words(
+    vectors: Path, texts: Iterable[str] | None = None, centre: Sequence[str] = ()
+) -> tuple[dict[str, Any], Tensor]:
     """Returns the part of a static encoder that some texts need: a tokenizer of their words, and a vector for each, [V, D].
 
     Args:
         vectors: folder with ``tokenizer.json`` and ``embedding.weight`` in ``model.safetensors``, as sentence-transformers'
             ``StaticEmbedding`` has it.
         texts: their words are kept, beside padding and unknown words, whose vectors are 0; by default all.
+        centre: the mean over the words of these texts is subtracted from all vectors but those two; nothing by default.
 
     Returns:
         The content of a ``tokenizer.json``, and the vectors.
     """
     file = vectors / "tokenizer.json"
     whole = PreTrainedTokenizerFast(tokenizer_file=str(file), unk_token=_UNKNOWN)  # type: ignore[no-untyped-call]
-    read = [range(len(whole))] if texts is None else whole(list(texts), add_special_tokens=False)["input_ids"]
-    kept = sorted({number for each in read for number in each} - {whole.convert_tokens_to_ids(_UNKNOWN)})
+    unknown = whole.convert_tokens_to_ids(_UNKNOWN)
+
+    def numbers(those: Iterable[str]) -> Counter[int]:
+        found = Counter(chain.from_iterable(whole(list(those), add_special_tokens=False)["input_ids"]))
+        return Counter({number: count for number, count in found.items() if number != unknown})
+
+    kept = sorted(set(range(len(whole))) - {unknown} if texts is None else numbers(texts))
     words = [_PADDING, _UNKNOWN, *whole.convert_ids_to_tokens(kept)]
     content = json.loads(file.read_text(encoding="utf-8"))
     content["model"]["vocab"] = {word: number for number, word in enumerate(words)}
     content["added_tokens"] = []
     weight = load_file(vectors / "model.safetensors")["embedding.weight"].float()
-    return content, torch.cat([torch.zeros(2, weight.shape[1]), weight[kept]])
+    own = weight[kept]
+    if centre:
+        counted = numbers(centre)
+        shares = torch.tensor([*counted.values()], dtype=own.dtype) / counted.total()
+        own = own - shares @ weight[[*counted]]
+    return content, torch.cat([torch.zeros(2, weight.shape[1]), own])
 
 
 def write_static_encoder(folder: Path, tokenizer: Mapping[str, Any], vectors: Tensor) -> None:

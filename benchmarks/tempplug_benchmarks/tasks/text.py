@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,27 +32,32 @@ def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, 
     return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
 
 
-def static_pairs(recipe: Any, source: Source, *, method: MethodInfo, collection: str = "") -> tuple[Any, Sentences]:
-    """Returns the recipe with a static encoder and the pairs; of its words those of the pairs and of a collection, or all."""
+def static_pairs(
+    recipe: Any, source: Source, *, method: MethodInfo, collection: str = "", centred: bool = False
+) -> tuple[Any, Sentences]:
+    """Returns the recipe with a static encoder and the pairs.
+
+    The encoder has the words of the pairs and of a collection, or all; ``centred`` subtracts the mean of the pairs' words.
+    """
     from tempplug_benchmarks.data.static_encoder import ENCODER, write_static_encoder
 
     folder, written = source.data_dir or Path(), source.cache_dir / "encoder"
-    write_static_encoder(written, *_words(folder / recipe.model_name_or_path, folder / source.dataset, collection, folder))
+    pairs = (folder / source.dataset, recipe.columns, recipe.where)
+    write_static_encoder(written, *_words(folder / recipe.model_name_or_path, pairs, collection, centred, folder))
     recipe = recipe.changed(model_name_or_path=str(written), encoder=ENCODER)
     return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
 
 
 @cache
-def _words(vectors: Path, dataset: Path, collection: str, data_dir: Path) -> tuple[Any, Any]:
+def _words(vectors: Path, pairs: tuple[Any, ...], collection: str, centred: bool, data_dir: Path) -> tuple[Any, Any]:
     from tempplug_adapters.sentence_evaluation.retrieval_data import load_collection
     from tempplug_adapters.simcse.data import read_samples
     from tempplug_benchmarks.data.static_encoder import static_words
 
-    if not collection:
-        return static_words(vectors)
-    searched = load_collection(collection, data_dir)
-    pairs = (text for sample in read_samples(dataset) for text in sample)
-    return static_words(vectors, chain(pairs, searched.documents.values(), searched.queries.values()))
+    trained = [text for sample in read_samples(*pairs) for text in sample]
+    searched = load_collection(collection, data_dir) if collection else None
+    kept = [*trained, *searched.documents.values(), *searched.queries.values()] if searched else None
+    return static_words(vectors, kept, trained if centred else ())
 
 
 def generated_pairs(recipe: Any, source: Source, *, method: MethodInfo = SIMCSE) -> tuple[Any, Any]:
