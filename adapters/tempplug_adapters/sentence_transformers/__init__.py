@@ -1,4 +1,4 @@
-"""sentence-transformers: ranking losses with any temperature strategy, and a Trainer and a callback that manage them.
+"""sentence-transformers: ranking losses with any temperature strategy, a Trainer and a callback that manage them, and centring.
 
 Importing this package loads no framework.
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tempplug_adapters.sentence_transformers.cached import CachedTemperatureRankingLoss
+    from tempplug_adapters.sentence_transformers.centring import subtract_mean
     from tempplug_adapters.sentence_transformers.columns import NamedColumns
     from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
     from tempplug_adapters.sentence_transformers.trainer import (
@@ -23,6 +24,7 @@ _HOMES = {
     "TemperatureRankingCallback": "trainer",
     "TemperatureRankingLoss": "loss",
     "TemperatureSentenceTransformerTrainer": "trainer",
+    "subtract_mean": "centring",
 }
 
 LIBRARY_TEMPERATURE = 0.05
@@ -35,6 +37,7 @@ __all__ = [
     "TemperatureRankingCallback",
     "TemperatureRankingLoss",
     "TemperatureSentenceTransformerTrainer",
+    "subtract_mean",
 ]
 
 

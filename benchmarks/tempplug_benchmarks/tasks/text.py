@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +24,38 @@ if TYPE_CHECKING:
     from tempplug_adapters.simcse.data import Sentences
     from tempplug_adapters.training.method import Source
 
+FOR_THE_MEAN = 1000
+"""Training pairs whose mean embedding a centred encoder lacks."""
 
-def read_text(recipe: Any, source: Source, *, method: MethodInfo) -> tuple[Any, Any]:
-    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub."""
+
+def read_text(recipe: Any, source: Source, *, method: MethodInfo, centred: bool = False) -> tuple[Any, Any]:
+    """Returns the recipe and data with paths in the data folder; a missing encoder is loaded from the hub.
+
+    ``centred`` subtracts the mean embedding of `FOR_THE_MEAN` training pairs from those of the encoder.
+    """
     folder = source.data_dir or Path()
     if (folder / recipe.model_name_or_path).is_dir():
         recipe = recipe.changed(model_name_or_path=str(folder / recipe.model_name_or_path))
+    if centred:
+        written = source.cache_dir / "encoder"
+        _write_centred(recipe, folder / source.dataset, written)
+        recipe = recipe.changed(model_name_or_path=str(written))
     return recipe, method.load().load(recipe, replace(source, dataset=str(folder / source.dataset)))
+
+
+def _write_centred(recipe: Any, dataset: Path, written: Path) -> None:
+    """Writes the encoder of a recipe without its mean."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    from tempplug_adapters.sentence_transformers import subtract_mean
+    from tempplug_adapters.simcse.data import read_samples
+
+    first = Transformer(recipe.model_name_or_path, max_seq_length=recipe.max_length)
+    model = SentenceTransformer(modules=[first, Pooling(first.get_embedding_dimension())], device="cpu")
+    samples = islice(read_samples(dataset, recipe.columns, recipe.where), FOR_THE_MEAN)
+    subtract_mean(model, [text for sample in samples for text in sample])
+    first.save(str(written))
 
 
 def static_pairs(

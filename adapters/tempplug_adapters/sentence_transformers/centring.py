@@ -1,0 +1,68 @@
+"""Centring of a model before its training: unrelated texts that all look alike hide their differences from a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Normalize
+from torch import Tensor, nn
+
+from tempplug.errors import ConfigError, DataError
+
+NEAR = 0.05
+"""Largest length of the mean that is left, relative to that before."""
+
+
+@torch.no_grad()
+def subtract_mean(model: SentenceTransformer, texts: Sequence[str]) -> None:
+    """Subtracts the mean embedding of some texts from all embeddings of a model, in its weights, so that it trains and saves as
+    before.
+
+    The mean is subtracted from the vectors of a static model, or from the bias of the last LayerNorm of a transformer with mean
+    pooling. Call it before the training, with a thousand texts of it or more. docs/which-temperature.md has what it gains.
+
+    Args:
+        model: with a static or a transformer module first.
+        texts: at least two, with anchors and positives alike.
+
+    Raises:
+        DataError: fewer than two texts.
+        ConfigError: the embeddings of the model do not follow such weights; the model is as before.
+
+    Source: Arora et al. 2017, A Simple but Tough-to-Beat Baseline for Sentence Embeddings, and Mu and Viswanath 2018, All-but-
+    the-Top, subtract common components of trained vectors; here the training starts without the mean.
+    """
+    if len(texts) < 2:
+        raise DataError(f"texts has {len(texts)} text(s); a mean needs at least 2.")
+    before = _mean(model, texts)
+    weight = _last(model)
+    if weight is not None and weight.shape[-1] == len(before):
+        old = weight.clone()
+        weight.sub_(before.to(weight))
+        if _mean(model, texts).norm() <= NEAR * before.norm():
+            return
+        weight.copy_(old)
+    kinds = " and ".join(type(each).__name__ for each in model)
+    raise ConfigError(
+        f"model={kinds} must be a static model, or a transformer that ends in a LayerNorm with a bias and mean pooling, to "
+        "subtract the mean of its embeddings."
+    )
+
+
+def _mean(model: SentenceTransformer, texts: Sequence[str]) -> Tensor:
+    """Returns the mean of the embeddings before any normalisation, [D]."""
+    raw = SentenceTransformer(modules=[each for each in model if not isinstance(each, Normalize)], device=str(model.device))
+    return raw.encode(list(texts), convert_to_tensor=True, show_progress_bar=False).float().mean(0)
+
+
+def _last(model: SentenceTransformer) -> Any:
+    """Returns the weight that every embedding has as an additive part, or None."""
+    first: Any = model[0]
+    embedding = getattr(first, "embedding", None)
+    if isinstance(embedding, nn.EmbeddingBag):
+        return embedding.weight
+    norms = [each for each in first.modules() if isinstance(each, nn.LayerNorm)]
+    return norms[-1].bias if norms else None
