@@ -12,11 +12,13 @@ from collections.abc import Callable
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from tempplug import ContrastiveLoss, Fixed
 from tempplug.arguments import parse_spec
@@ -91,6 +93,20 @@ def test_the_choice_and_how_sure_it_is(found: list[Course], planned: int, chosen
     assert (label(advice.chosen), advice.clear) == (chosen, not said.startswith(UNSURE))
     assert advice.epoch == max(length for length in found[0].credits if length <= max(planned, 1))
     assert said in " ".join(advice.sentences)
+
+
+def test_pairs_that_all_look_alike_are_to_lose_their_mean_first() -> None:
+    torch.manual_seed(0)
+    rows = torch.randn(60, 5)
+    for shift, wanted in ((0.0, 0.0), (3.0, 0.9)):
+        views = [rows + shift, rows + shift + 0.1 * torch.randn(60, 5)]
+        alike = Pairs(Heads(views, shared=True), 60, 60, "pairs", "a head").alike()
+        each = [functional.normalize(view, dim=1).tolist() for view in views]
+        dots = [sum(map(float.__mul__, a, b)) for i, a in enumerate(each[0]) for j, b in enumerate(each[1]) if i != j]
+        assert alike == pytest.approx(fmean(dots), abs=1e-6)
+        assert alike == pytest.approx(wanted, abs=0.05)
+        said = " ".join(advise(NOISY, 4, alike).sentences)
+        assert (f"have a mean similarity of {alike:.2f}. Subtract the mean embedding first" in said) == (shift > 0)
 
 
 @pytest.mark.parametrize(("what", "spec"), [(0.05, "fixed:temperature=0.05"), ("macl:alpha=1", "macl:alpha=1")])

@@ -12,6 +12,8 @@ MATTERS = 1.0
 """Points of accuracy that a difference must have to be mentioned."""
 SURE = 2.0
 """Standard errors that a difference must have to be called clear."""
+ALIKE = 0.5
+"""Mean similarity of different pairs above which their mean embedding is in the way (docs/retrieval.md)."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Advice:
         epoch: the length, in epochs of the sample.
         chosen: the middle one of the fixed temperatures within one standard error of the most accurate course; where there
             is none, that course.
-        sentences: the certainty of the choice, the cost of a wrong one, and the influence of the length.
+        sentences: the certainty of the choice, the cost of a wrong one, the influence of the length, and what to do first.
         clear: whether any other choice is clearly worse.
     """
 
@@ -42,12 +44,13 @@ class Advice:
         }
 
 
-def advise(courses: Sequence[Course], planned: int) -> Advice:
+def advise(courses: Sequence[Course], planned: int, alike: float = 0.0) -> Advice:
     """Returns the choice for the planned length, or for the longest that was measured if that is shorter.
 
     Args:
         courses: of one training for each temperature and strategy, fixed temperatures among them in ascending order.
         planned: epochs of the sample that have as many steps as the planned training.
+        alike: mean cosine similarity of different pairs before the training.
     """
     lengths = list(courses[0].credits)
     epoch = max(length for length in lengths if length <= max(planned, lengths[0]))
@@ -59,6 +62,11 @@ def advise(courses: Sequence[Course], planned: int) -> Advice:
     if planned > lengths[-1]:
         reason = "accuracy stopped rising before" if stopped(courses) else "the longest that was tried, and accuracy still rose"
         sentences.append(f"Your training is longer, {epochs(planned)}: this is the advice at {epochs(lengths[-1])}, {reason}.")
+    if alike > ALIKE:
+        sentences.append(
+            f"Before the training, different pairs have a mean similarity of {alike:.2f}. Subtract the mean embedding first "
+            "(tempplug_adapters.sentence_transformers.subtract_mean), then ask again: other temperatures are better then."
+        )
     return Advice(epoch, chosen, sentences, clear)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.plugins import AdapterInfo, registry
@@ -123,6 +124,8 @@ WIDEST = 256
 """Dimensions of embeddings that a head is trained on."""
 LARGEST = 4_000_000
 """Weights of a static model that is trained as a whole."""
+ASKED = 500
+"""Pairs whose similarities are compared before the training."""
 _LEAST = 50
 
 
@@ -143,6 +146,13 @@ class Pairs:
     total: int
     origin: str
     method: str
+
+    @torch.no_grad()
+    def alike(self) -> float:
+        """Returns the mean cosine similarity of anchors to the positives of other pairs, before the training."""
+        anchors, positives = (normalize(each, dim=1) for each in self.trainee(torch.arange(min(self.size, ASKED)))[:2])
+        similarity = anchors @ positives.T
+        return float((similarity.sum() - similarity.trace()) / (similarity.numel() - len(similarity)))
 
 
 def read_pairs(data: Sequence[Path], model: str | None, columns: Sequence[str], limit: int) -> Pairs:

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.sentence_transformers.library import modules
 
 NEAR = 0.05
 """Largest length of the mean that is left, relative to that before."""
@@ -21,8 +21,8 @@ def subtract_mean(model: SentenceTransformer, texts: Sequence[str]) -> None:
     """Subtracts the mean embedding of some texts from all embeddings of a model, in its weights, so that it trains and saves as
     before.
 
-    The mean is subtracted from the vectors of a static model, or from the bias of the last LayerNorm of a transformer with mean
-    pooling. Call it before the training, with a thousand texts of it or more. docs/which-temperature.md has what it gains.
+    The mean is subtracted from the vectors of a static model, or from the bias of the last LayerNorm of a transformer that ends
+    in a pooling. Call it before the training, with a thousand texts of it or more. docs/retrieval.md has what it gains.
 
     Args:
         model: with a static or a transformer module first.
@@ -47,14 +47,16 @@ def subtract_mean(model: SentenceTransformer, texts: Sequence[str]) -> None:
         weight.copy_(old)
     kinds = " and ".join(type(each).__name__ for each in model)
     raise ConfigError(
-        f"model={kinds} must be a static model, or a transformer that ends in a LayerNorm with a bias and mean pooling, to "
-        "subtract the mean of its embeddings."
+        f"model={kinds} must be a static model, or a transformer whose last weights are a LayerNorm with a bias, followed by "
+        "pooling, to lose the mean of its embeddings."
     )
 
 
 def _mean(model: SentenceTransformer, texts: Sequence[str]) -> Tensor:
     """Returns the mean of the embeddings before any normalisation, [D]."""
-    raw = SentenceTransformer(modules=[each for each in model if not isinstance(each, Normalize)], device=str(model.device))
+    raw = SentenceTransformer(
+        modules=[each for each in model if not isinstance(each, modules.Normalize)], device=str(model.device)
+    )
     return raw.encode(list(texts), convert_to_tensor=True, show_progress_bar=False).float().mean(0)
 
 

@@ -35,4 +35,4 @@ def dimension_of(model: Any) -> dict[str, int]:
     return {} if found is None else {"dimension": found}
 
 
-__all__ = ["CachedLossMixin", "MultipleNegativesRankingLoss", "dimension_of", "has_static_embedding_input"]
+__all__ = ["CachedLossMixin", "MultipleNegativesRankingLoss", "dimension_of", "has_static_embedding_input", "modules"]

@@ -46,13 +46,13 @@ def read_text(recipe: Any, source: Source, *, method: MethodInfo, centred: bool 
 def _write_centred(recipe: Any, dataset: Path, written: Path) -> None:
     """Writes the encoder of a recipe without its mean."""
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
     from tempplug_adapters.sentence_transformers import subtract_mean
+    from tempplug_adapters.sentence_transformers.library import dimension_of, modules
     from tempplug_adapters.simcse.data import read_samples
 
-    first = Transformer(recipe.model_name_or_path, max_seq_length=recipe.max_length)
-    model = SentenceTransformer(modules=[first, Pooling(first.get_embedding_dimension())], device="cpu")
+    first = modules.Transformer(recipe.model_name_or_path, max_seq_length=recipe.max_length)
+    model = SentenceTransformer(modules=[first, modules.Pooling(dimension_of(first)["dimension"])], device="cpu")
     samples = islice(read_samples(dataset, recipe.columns, recipe.where), FOR_THE_MEAN)
     subtract_mean(model, [text for sample in samples for text in sample])
     first.save(str(written))
