@@ -20,7 +20,9 @@ from tempplug_benchmarks.temperature_law import Cell
 from tempplug_benchmarks.temperature_law_fit import Measured
 
 SEEN = ("quora", "medquad")
-"""Data sets that chose the question of the plan on centred vectors."""
+"""Data sets that chose the question of the first plan on centred vectors."""
+ADVISED = 0.2
+"""The temperature that is advised for centred vectors."""
 
 
 def configurations(measured: Measured) -> dict[str, list[str]]:
@@ -171,46 +173,66 @@ def _named(cell: Cell) -> str:
     return f"{passes}{', random start' * (cell.start == 'random')}{', false negatives' * (cell.noise > 0)}"
 
 
-def centred_rows(cells: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table of the temperature that held-out pairs choose and its nDCG@10, without centring and with, by data set and
-    passes, and of the gain in per cent; the last row has its mean and 95 % interval over the data sets that chose nothing.
+def centred_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of what centred vectors gain over others by passes, in two plans, over the tuned temperature without
+    centring: with the tuned temperature and with `ADVISED`; and of the tuned temperatures by data set.
     """
-    plain = {(each.data, each.cell): each for each in cells if each.cell == Cell(passes=each.cell.passes)}
-    passes = [*dict.fromkeys(cell.passes for _, cell in plain)]
-    header, rows, gains = ["data set"], [], {each: dict[str, float]() for each in passes}
-    for each in passes:
-        header += [f"{_named(Cell(passes=each))}: τ, nDCG@10", "centred", "gain, %"]
-    for data in dict.fromkeys(each.data for each in cells):
-        row = [f"{data}{' (seen before)' * (data in SEEN)}"]
-        for each in passes:
-            own = plain[data, Cell(passes=each)]
-            other = next(found for found in cells if (found.data, found.cell) == (data, replace(own.cell, start="centred")))
-            chosen = [one.chosen(arm for arm in one.test if parse_spec(arm)[0] == "fixed") for one in (own, other)]
-            gains[each][data] = 100 * (other.test[chosen[1]] / own.test[chosen[0]] - 1)
-            row += [f"{_temperature(arm)}, {one.test[arm]:.2f}" for arm, one in zip(chosen, (own, other), strict=True)]
-            row.append(f"{gains[each][data]:+.1f}")
+    cells = {(each.data, each.cell): each for each in (*unseen(first), *second)}
+    plain = {place: each for place, each in cells.items() if each.cell == Cell(passes=each.cell.passes)}
+    header = [
+        "passes",
+        "tuned τ",
+        "tuned τ, centred",
+        "gain, tuned: mean, 95 %, Holm p",
+        "worst",
+        f"gain, {ADVISED:g}",
+        "worst",
+    ]
+    lengths = sorted({cell.passes for _, cell in plain})
+    chosen, gains = {}, {}
+    for passes in lengths:
+        pairs = [
+            (each, cells[data, replace(cell, start="centred")]) for (data, cell), each in plain.items() if cell.passes == passes
+        ]
+        arms = [[each.chosen(_fixed(each)) for each in pair] for pair in pairs]
+        chosen[passes] = [", ".join(f"{_temperature(arm):g}" for arm in found) for found in zip(*arms, strict=True)]
+        base = [each.test[arm] for (each, _), (arm, _) in zip(pairs, arms, strict=True)]
+        tuned = [each.test[arm] for (_, each), (_, arm) in zip(pairs, arms, strict=True)]
+        at = [each.test[f"fixed:temperature={ADVISED:g}"] for _, each in pairs]
+        gains[passes] = [[100 * (new / old - 1) for new, old in zip(found, base, strict=True)] for found in (tuned, at)]
+    shown = [tested({str(passes): of[place] for passes, of in gains.items()}) for place in (0, 1)]
+    rows = []
+    for passes in lengths:
+        row = [str(passes), *chosen[passes]]
+        for place in (0, 1):
+            row += [shown[place][str(passes)], f"{min(gains[passes][place]):+.1f}"]
         rows.append(row)
-    shown = tested({str(each): [gain for data, gain in of.items() if data not in SEEN] for each, of in gains.items()})
-    last = ["mean of the others, 95 %, Holm p"]
-    for each in passes:
-        last += ["", "", shown[str(each)]]
-    return [header, *rows, last]
+    return [header, *rows]
 
 
-def centred_loss_rows(cells: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table of what each arm loses to the temperature that held-out pairs choose, from centred vectors, by data sets
-    that chose the question and others: mean and worst over their cells.
+def centred_loss_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of what each arm loses from centred vectors to the temperature that held-out pairs choose, in two plans:
+    mean and worst over their cells.
     """
-    rows = [["choice, from centred vectors", "four other data sets: mean, worst", f"{' and '.join(SEEN)}: mean, worst"]]
-    for arm in cells[0].test:
+    rows = [["choice", "first plan: mean, worst", "second plan: mean, worst"]]
+    plans = [[each for each in found if each.cell.start == "centred"] for found in (unseen(first), second)]
+    for arm in plans[0][0].test:
         row = [f"`{arm}`"]
-        for seen in (False, True):
-            of = [each for each in cells if each.cell.start == "centred" and (each.data in SEEN) == seen]
-            found = [each.loss(each.test[arm]) for each in of]
-            row.append(f"{fmean(found):+.1f}, {min(found):+.1f}")
+        for cells in plans:
+            losses = [each.loss(each.test[arm]) for each in cells if arm in each.test]
+            row.append(f"{fmean(losses):+.1f}, {min(losses):+.1f}" if losses else "-")
         rows.append(row)
     return rows
 
 
-def _temperature(arm: str) -> str:
-    return f"{float(parse_spec(arm)[1]['temperature']):g}"
+def unseen(cells: Sequence[Measured]) -> list[Measured]:
+    """Returns the cells of the data sets that did not choose the question of the first plan."""
+    return [each for each in cells if each.data not in SEEN]
+
+
+def _fixed(measured: Measured) -> list[str]:
+    return [arm for arm in measured.test if parse_spec(arm)[0] == "fixed"]
+
+
+def _temperature(arm: str) -> float:
+    return float(parse_spec(arm)[1]["temperature"])

@@ -15,7 +15,14 @@ from tempplug.errors import DataError, UnknownNameError
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, create_loss, load, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
-from tempplug_benchmarks.temperature_regret import cell_rows, negative_cell_rows, negative_rows, regret_rows
+from tempplug_benchmarks.temperature_regret import (
+    cell_rows,
+    centred_loss_rows,
+    centred_rows,
+    negative_cell_rows,
+    negative_rows,
+    regret_rows,
+)
 
 PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
 TEXTS = Texts(torch.tensor([3, 4, 5, 6, 7, 8]), torch.tensor([2, 1, 3]))
@@ -216,6 +223,39 @@ def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
     assert same_key[:3] == ["`same-key`", "+3.0 [-9.7, +15.7], 0.41", "+2.0"]
     assert joint[0] == "`directions=ab+aa+ba+bb`"
     assert negative_cell_rows(cells)[1:3] == [["none: nDCG@10", "50.00", "50.00"], ["`same-key`", "+3.0", "+3.0"]]
+
+
+def test_centring_gains_over_the_tuned_temperature_without_it() -> None:
+    def cell(data: str, passes: int, start: str, *test: float, chosen: int) -> Measured:
+        arms = [f"fixed:temperature={each}" for each in (0.01, 0.1, 0.2)]
+        held_out = [float(place == chosen) for place in range(3)]
+        figures = {arm: (known, found) for arm, known, found in zip(arms, held_out, test, strict=True)}
+        return judged(data, Cell(passes=passes, start=start), figures)
+
+    first = [
+        *(cell(data, 1, "vectors", 50.0, 40.0, 30.0, chosen=0) for data in ("a", "b", "quora")),
+        cell("a", 1, "centred", 45.0, 60.0, 55.0, chosen=1),
+        cell("b", 1, "centred", 40.0, 50.0, 52.0, chosen=1),
+        cell("quora", 1, "centred", 1.0, 1.0, 1.0, chosen=0),  # chose the question
+    ]
+    second = [
+        *(cell(data, 8, "vectors", 50.0, 40.0, 30.0, chosen=0) for data in ("a", "quora")),
+        cell("a", 8, "centred", 50.0, 60.0, 55.0, chosen=2),
+        cell("quora", 8, "centred", 45.0, 50.0, 65.0, chosen=2),
+    ]
+    header, short, long = centred_rows(first, second)
+    assert len(header) == len(short)
+    assert short[:3] == ["1", "0.01, 0.01", "0.1, 0.1"]
+    assert short[3].startswith("+10.0 [")
+    assert short[4] == "+0.0"
+    assert short[5].startswith("+7.0 [")
+    assert long[:3] == ["8", "0.01, 0.01", "0.2, 0.2"]
+    assert long[5].startswith("+20.0 [")
+    assert long[6] == "+10.0"
+    *_, cold, middle, warm = centred_loss_rows(first, second)
+    assert cold == ["`fixed:temperature=0.01`", "-22.5, -25.0", "-19.9, -30.8"]
+    assert middle == ["`fixed:temperature=0.1`", "+0.0, +0.0", "-7.0, -23.1"]
+    assert warm == ["`fixed:temperature=0.2`", "-2.2, -8.3", "+0.0, +0.0"]
 
 
 def test_an_arm_has_its_objective_terms_and_layout() -> None:

@@ -22,6 +22,7 @@ from tempplug_adapters.bias_evaluation.stereoset import read_stereoset
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS
+from tempplug_adapters.simcse.data import read_samples
 from tempplug_benchmarks.data import gendered_sentences as gendered
 from tempplug_benchmarks.data.sentences import (
     EVALUATION_TEMPLATES,
@@ -235,3 +236,17 @@ def test_retrieval_trains_the_mean_of_word_vectors_and_holds_documents_out(data_
     torch.testing.assert_close(encode(texts), wanted["sentence_embedding"], rtol=0, atol=1e-6)
     assert len(data) == 3416
     assert len(data.held_out.documents) == 2000
+
+
+@pytest.mark.parametrize(("suite", "task"), [(SENTENCE, "static"), (RETRIEVAL, "quora-bert-centred-short")])
+def test_centred_encoders_have_no_mean_on_the_pairs_of_the_training(
+    suite: Suite, task: str, data_dir: Path, tmp_path: Path
+) -> None:
+    settings, data = read(suite.task(task).profile("small"), data_dir, tmp_path)
+    profile = suite.task(task).profile("small")
+    samples = read_samples(data_dir / profile.source, settings.columns, settings.where)
+    texts = [text for sample in itertools.islice(samples, 1000) for text in sample]
+    module = suite.task(task).method.load().build(settings, data, None).eval()
+    encode = SentenceEncoder(module.encoder.base_model, module.tokenizer, module.pooling, settings.max_length)
+    units = torch.nn.functional.normalize(encode(texts), dim=1)
+    assert abs((units @ units.T).mean()) < 0.1  # 0.9 and 0.7 before
