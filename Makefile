@@ -35,7 +35,7 @@ lint: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small
 
-# The page and the tables of the committed results, those of the guides too, anew from their files.
+# The page, the tables and the pictures of the committed results, those of the guides too, anew from their files.
 RESULTS := benchmarks/results
 REPORTED := $(patsubst $(RESULTS)/%/,%,$(wildcard $(RESULTS)/*/*/))
 
@@ -47,6 +47,7 @@ report: .venv/bench.stamp
 	$(BIN)/tempplug bench sweep --suite sentence --profile small --tasks supervised --temperatures 0.02 0.03 0.04 0.05 0.07 0.1 0.2 \
 		--output $(RESULTS) > /dev/null
 	$(BIN)/python docs/measured.py
+	$(BIN)/python docs/tools/measured_pictures.py
 
 # NO_MKDOCS_2_WARNING: a notice of the theme about a successor of mkdocs, which constraints.txt does not let in.
 docs: .venv/docs.stamp

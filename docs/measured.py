@@ -161,17 +161,8 @@ def lengths(arguments: str) -> list[str]:
     The tasks of a set are ``SET-short``, ``SET`` and ``SET-long``, and each has a baseline of its own, the fixed temperature
     that is best on validation data. The last row has Spearman's correlation of the means with those of the column before.
     """
-    where, *sets = arguments.split()
-    names = {"short": "-short", "recipe": "", "long": "-long"}
-    columns: dict[str, dict[str, list[float]]] = {}
-    for length, suffix in names.items():
-        of = columns[length] = {}
-        for comparison in _asked(" ".join(f"{where}/{each}{suffix}" for each in sets))[0]:
-            metric = comparison.primary.name
-            means = {row.label: row.summaries[metric].mean for row in comparison.rows if metric in row.summaries}
-            for label in sorted(means, key=_order):
-                of.setdefault(label, []).append(100 * (means[label] / means[comparison.baseline] - 1))
-    lines = [["strategy+objective", *(f"{length}: mean, worst" for length in names)]]
+    columns = differences_by_length(arguments)
+    lines = [["strategy+objective", *(f"{length}: mean, worst" for length in columns)]]
     for label in columns["short"]:
         cells = [f"{fmean(of[label]):+.1f}, {min(of[label]):+.1f}" for of in columns.values()]
         lines.append([f"`{label}`", *cells])
@@ -179,6 +170,20 @@ def lengths(arguments: str) -> list[str]:
     means = [[fmean(of[label]) for label in trained] for of in columns.values()]
     orders = [f"{spearmanr(*pair).statistic:+.2f}" for pair in pairwise(means)]
     return _table([*lines, ["order: correlation with the column before", NOTHING, *orders]])
+
+
+def differences_by_length(arguments: str) -> dict[str, dict[str, list[float]]]:
+    """Returns the differences of `lengths` by length and arm, one for each set, in per cent."""
+    where, *sets = arguments.split()
+    columns: dict[str, dict[str, list[float]]] = {}
+    for length, suffix in {"short": "-short", "recipe": "", "long": "-long"}.items():
+        of = columns[length] = {}
+        for comparison in _asked(" ".join(f"{where}/{each}{suffix}" for each in sets))[0]:
+            metric = comparison.primary.name
+            means = {row.label: row.summaries[metric].mean for row in comparison.rows if metric in row.summaries}
+            for label in sorted(means, key=_order):
+                of.setdefault(label, []).append(100 * (means[label] / means[comparison.baseline] - 1))
+    return columns
 
 
 def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], _: str) -> list[str]:

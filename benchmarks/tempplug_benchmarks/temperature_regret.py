@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import NamedTuple
 
 from scipy import stats
 
@@ -23,6 +24,15 @@ SEEN = ("quora", "medquad")
 """Data sets that chose the question of the first plan on centred vectors."""
 ADVISED = 0.2
 """The temperature that is advised for centred vectors."""
+
+
+class Interval(NamedTuple):
+    """Mean of the means of data sets, ends of its 95 % interval, and its p."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
 
 
 def configurations(measured: Measured) -> dict[str, list[str]]:
@@ -66,37 +76,58 @@ def by_set(cells: Sequence[Measured], figures: Sequence[float]) -> list[float]:
     return [fmean(each) for each in of.values()]
 
 
-def tested(columns: Mapping[str, Sequence[float]]) -> dict[str, str]:
-    """Returns mean, 95 % interval and p of each row of a table, given its differences by data set."""
+def intervals(cells: Sequence[Measured], rows: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """Returns mean, 95 % interval and p of each row of a table, given its differences by cell."""
+    columns = {name: by_set(cells, figures) for name, figures in rows.items()}
     raw = {name: float(stats.ttest_1samp(values, 0).pvalue) for name, values in columns.items()}
     adjusted = dict(zip(raw, holm(list(raw.values())), strict=True))
     found = {}
     for name, values in columns.items():
-        half = float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
-        found[name] = f"{fmean(values):+.1f} [{fmean(values) - half:+.1f}, {fmean(values) + half:+.1f}], {adjusted[name]:.2g}"
+        mean, half = fmean(values), float(stats.t.ppf(0.975, len(values) - 1) * stats.sem(values))
+        found[name] = Interval(mean, mean - half, mean + half, adjusted[name])
     return found
+
+
+def arms_by_budget(cells: Sequence[Measured]) -> dict[str, dict[str, list[str]]]:
+    """Returns the arm of each cell by budget and strategy: its default, and the best of all its configurations."""
+    budgets, names = {"default": _default, "five configurations": _searched}, configurations(cells[0])
+    return {budget: {name: [choose(each, name) for each in cells] for name in names} for budget, choose in budgets.items()}
+
+
+def regrets(cells: Sequence[Measured], arms: Sequence[str]) -> list[float]:
+    """Returns what the arm chosen in each cell loses to the best one; below 0: worse than the best."""
+    return _over(cells, arms, [each.chosen(each.test) for each in cells])
+
+
+def gains(cells: Sequence[Measured]) -> dict[str, list[float]]:
+    """Returns what each variant of the negatives gains over none in each cell, both at the temperatures chosen for them."""
+    names = [name for name in variants(cells[0]) if name]
+    return {name.removeprefix("+infonce+").removeprefix("@"): [_gain(each, name) for each in cells] for name in names}
+
+
+def by_noise(cells: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Returns the cells without and with false negatives."""
+    names = {"as they are": False, "a fifth false negatives": True}
+    return {name: [each for each in cells if (each.cell.noise > 0) == noisy] for name, noisy in names.items()}
 
 
 def regret_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a table of what each strategy loses to the best arm of a cell by its default and by the best of all its
     configurations, of the differences to ``fixed``, and of what adapting adds. The first row is of `advised` temperatures.
     """
-    names = [*configurations(cells[0])]
-    rows, header = {name: [f"`{name}`"] for name in names}, ["strategy"]
-    best = [each.chosen(each.test) for each in cells]
-    for budget, choose in (("default", _default), ("five configurations", _searched)):
-        arms = {name: [choose(each, name) for each in cells] for name in names}
-        shown = tested({name: by_set(cells, _over(cells, of, arms["fixed"])) for name, of in arms.items() if name != "fixed"})
+    rows, header = {name: [f"`{name}`"] for name in configurations(cells[0])}, ["strategy"]
+    for budget, arms in arms_by_budget(cells).items():
+        shown = _tested(cells, {name: _over(cells, of, arms["fixed"]) for name, of in arms.items() if name != "fixed"})
         for name, of in arms.items():
-            regrets = _over(cells, of, best)
-            rows[name] += [f"{fmean(regrets):+.1f}, {min(regrets):+.1f}", shown.get(name, "-")]
+            lost = regrets(cells, of)
+            rows[name] += [f"{fmean(lost):+.1f}, {min(lost):+.1f}", shown.get(name, "-")]
         header += [f"{budget}: mean, worst", "minus `fixed`, 95 %, Holm p"]
-    by_guide = _over(cells, [advised(each) for each in cells], best)
+    by_guide = regrets(cells, [advised(each) for each in cells])
     guide = ["`fixed` as the guide advises", f"{fmean(by_guide):+.1f}, {min(by_guide):+.1f}", "-", "-", "-", "-"]
-    adapting = {name: [over_control(each, _searched(each, name)) for each in cells] for name in names if name != "fixed"}
-    shown = tested({name: by_set(cells, figures) for name, figures in adapting.items()})
-    for name in names:
-        rows[name].append(shown.get(name, "-"))
+    adapting = {name: [over_control(each, _searched(each, name)) for each in cells] for name in rows if name != "fixed"}
+    shown = _tested(cells, adapting)
+    for name, row in rows.items():
+        row.append(shown.get(name, "-"))
     return [[*header, "minus its mean temperature held fixed"], guide, *rows.values()]
 
 
@@ -105,32 +136,26 @@ def cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
     configurations, means over the data sets.
     """
     kinds = dict.fromkeys(each.cell for each in cells)
-    rows = []
-    for name in configurations(cells[0]):
-        row = [f"`{name}`"]
-        for kind in kinds:
-            own = [each for each in cells if each.cell == kind]
-            best = [each.chosen(each.test) for each in own]
-            budgets = [[choose(each, name) for each in own] for choose in (_default, _searched)]
-            row.append(", ".join(f"{fmean(_over(own, arms, best)):+.1f}" for arms in budgets))
-        rows.append(row)
-    return [["strategy", *(f"{_named(kind)}: default, five" for kind in kinds)], *rows]
+    rows = {name: [f"`{name}`"] for name in configurations(cells[0])}
+    for kind in kinds:
+        own = [each for each in cells if each.cell == kind]
+        budgets = arms_by_budget(own).values()
+        for name, row in rows.items():
+            row.append(", ".join(f"{fmean(regrets(own, arms[name])):+.1f}" for arms in budgets))
+    return [["strategy", *(f"{_named(kind)}: default, five" for kind in kinds)], *rows.values()]
 
 
 def negative_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a table of what each variant of the negatives gains over none, each at the temperature chosen for it, without and
     with false negatives.
     """
-    names = [name for name in variants(cells[0]) if name]
-    rows = {name: [_shown(name)] for name in names}
-    header = ["term or layout"]
-    for noisy in (False, True):
-        of = [each for each in cells if (each.cell.noise > 0) == noisy]
-        gains = {name: [_gain(each, name) for each in of] for name in names}
-        shown = tested({name: by_set(of, figures) for name, figures in gains.items()})
-        for name, figures in gains.items():
+    rows, header = {name: [f"`{name}`"] for name in gains(cells)}, ["term or layout"]
+    for negatives, of in by_noise(cells).items():
+        gained = gains(of)
+        shown = _tested(of, gained)
+        for name, figures in gained.items():
             rows[name] += [shown[name], f"{min(figures):+.1f}"]
-        header += [f"{'a fifth false negatives' if noisy else 'as they are'}: mean, 95 %, Holm p", "worst"]
+        header += [f"{negatives}: mean, 95 %, Holm p", "worst"]
     return [header, *rows.values()]
 
 
@@ -140,10 +165,9 @@ def negative_cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
     header, rows = ["term or layout", *map(_named, kinds)], []
     none = [fmean(each.test[each.chosen(variants(each)[""])] for each in cells if each.cell == kind) for kind in kinds]
     rows.append(["none: nDCG@10", *(f"{figure:.2f}" for figure in none)])
-    for name in variants(cells[0]):
-        if name:
-            gains = [fmean(_gain(each, name) for each in cells if each.cell == kind) for kind in kinds]
-            rows.append([_shown(name), *(f"{gain:+.1f}" for gain in gains)])
+    for name, gained in gains(cells).items():
+        means = [fmean(gain for each, gain in zip(cells, gained, strict=True) if each.cell == kind) for kind in kinds]
+        rows.append([f"`{name}`", *(f"{mean:+.1f}" for mean in means)])
     return [header, *rows]
 
 
@@ -164,8 +188,9 @@ def _gain(measured: Measured, variant: str) -> float:
     return over(measured, measured.chosen(of[variant]), measured.chosen(of[""]))
 
 
-def _shown(variant: str) -> str:
-    return f"`{variant.removeprefix('+infonce+').removeprefix('@')}`"
+def _tested(cells: Sequence[Measured], rows: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    found = intervals(cells, rows).items()
+    return {name: f"{of.mean:+.1f} [{of.low:+.1f}, {of.high:+.1f}], {of.p:.2g}" for name, of in found}
 
 
 def _named(cell: Cell) -> str:
