@@ -23,6 +23,7 @@ from typing import Any
 from scipy.stats import spearmanr
 
 from tempplug.arguments import parse_spec
+from tempplug_benchmarks import temperature_centring as centring
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.papers import load
@@ -40,7 +41,8 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PAGES = [*sorted(DOCS.glob("**/*.md")), RESULTS / "README.md", DOCS.parent / "README.md"]
 LINKS = "../benchmarks/results"
 NOTHING = "–"
-LAW, FAIR, NEGATIVES = ("temperature_law_fit", "temperature_law_test"), ("fair_test",), ("which_negatives",)
+LAW, FAIR = ("temperature_law_fit", "temperature_law_test"), ("fair_test",)
+CENTRED, NEGATIVES = ("centred", "centred_test"), {"negatives": ("which_negatives",), "guide": ("good_guide",)}
 """Folders of the results of `temperature_law`."""
 MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))? -->\n\n(?P<table>(?:\|[^\n]*\n)*)")
 
@@ -385,8 +387,10 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
     **{name: partial(_of_cells, rows, LAW) for name, rows in (("law", law_rows), ("law-losses", loss_rows))},
     **{name: partial(_of_cells, rows, FAIR) for name, rows in (("regret", regret_rows), ("regret-cells", cell_rows))},
-    "negatives": partial(_of_cells, negative_rows, NEGATIVES),
-    "negatives-cells": partial(_of_cells, negative_cell_rows, NEGATIVES),
+    "centred": partial(_of_cells, centring.gain_rows, CENTRED),
+    "centred-losses": partial(_of_cells, centring.loss_rows, CENTRED),
+    **{kind: partial(_of_cells, negative_rows, of) for kind, of in NEGATIVES.items()},
+    **{f"{kind}-cells": partial(_of_cells, negative_cell_rows, of) for kind, of in NEGATIVES.items()},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -19,11 +18,6 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.report.significance import holm
 from tempplug_benchmarks.temperature_law import Cell
 from tempplug_benchmarks.temperature_law_fit import Measured
-
-SEEN = ("quora", "medquad")
-"""Data sets that chose the question of the first plan on centred vectors."""
-ADVISED = 0.2
-"""The temperature that is advised for centred vectors."""
 
 
 class Interval(NamedTuple):
@@ -105,10 +99,13 @@ def gains(cells: Sequence[Measured]) -> dict[str, list[float]]:
     return {name.removeprefix("+infonce+").removeprefix("@"): [_gain(each, name) for each in cells] for name in names}
 
 
-def by_noise(cells: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Returns the cells without and with false negatives."""
-    names = {"as they are": False, "a fifth false negatives": True}
-    return {name: [each for each in cells if (each.cell.noise > 0) == noisy] for name, noisy in names.items()}
+def by_negatives(cells: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Returns the cells without and with false negatives or mined hard negatives."""
+    found: dict[str, list[Measured]] = {}
+    for each in cells:
+        more = "a fifth false negatives" if each.cell.noise else "mined hard negatives" if each.cell.hard else "as they are"
+        found.setdefault(more, []).append(each)
+    return found
 
 
 def regret_rows(cells: Sequence[Measured]) -> list[list[str]]:
@@ -146,11 +143,11 @@ def cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
 
 
 def negative_rows(cells: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table of what each variant of the negatives gains over none, each at the temperature chosen for it, without and
-    with false negatives.
+    """Returns a table of what each variant of the negatives gains over none, each at the temperature chosen for it, by the
+    negatives that the batches have.
     """
     rows, header = {name: [f"`{name}`"] for name in gains(cells)}, ["term or layout"]
-    for negatives, of in by_noise(cells).items():
+    for negatives, of in by_negatives(cells).items():
         gained = gains(of)
         shown = _tested(of, gained)
         for name, figures in gained.items():
@@ -195,69 +192,5 @@ def _tested(cells: Sequence[Measured], rows: Mapping[str, Sequence[float]]) -> d
 
 def _named(cell: Cell) -> str:
     passes = f"{cell.passes} pass{'es' if cell.passes > 1 else ''}"
-    return f"{passes}{', random start' * (cell.start == 'random')}{', false negatives' * (cell.noise > 0)}"
-
-
-def centred_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table of what centred vectors gain over others by passes, in two plans, over the tuned temperature without
-    centring: with the tuned temperature and with `ADVISED`; and of the tuned temperatures by data set.
-    """
-    cells = {(each.data, each.cell): each for each in (*unseen(first), *second)}
-    plain = {place: each for place, each in cells.items() if each.cell == Cell(passes=each.cell.passes)}
-    header = [
-        "passes",
-        "tuned τ",
-        "tuned τ, centred",
-        "gain, tuned: mean, 95 %, Holm p",
-        "worst",
-        f"gain, {ADVISED:g}",
-        "worst",
-    ]
-    lengths = sorted({cell.passes for _, cell in plain})
-    chosen, gains = {}, {}
-    for passes in lengths:
-        pairs = [
-            (each, cells[data, replace(cell, start="centred")]) for (data, cell), each in plain.items() if cell.passes == passes
-        ]
-        arms = [[each.chosen(_fixed(each)) for each in pair] for pair in pairs]
-        chosen[passes] = [", ".join(f"{_temperature(arm):g}" for arm in found) for found in zip(*arms, strict=True)]
-        base = [each.test[arm] for (each, _), (arm, _) in zip(pairs, arms, strict=True)]
-        tuned = [each.test[arm] for (_, each), (_, arm) in zip(pairs, arms, strict=True)]
-        at = [each.test[f"fixed:temperature={ADVISED:g}"] for _, each in pairs]
-        gains[passes] = [[100 * (new / old - 1) for new, old in zip(found, base, strict=True)] for found in (tuned, at)]
-    shown = [tested({str(passes): of[place] for passes, of in gains.items()}) for place in (0, 1)]
-    rows = []
-    for passes in lengths:
-        row = [str(passes), *chosen[passes]]
-        for place in (0, 1):
-            row += [shown[place][str(passes)], f"{min(gains[passes][place]):+.1f}"]
-        rows.append(row)
-    return [header, *rows]
-
-
-def centred_loss_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table of what each arm loses from centred vectors to the temperature that held-out pairs choose, in two plans:
-    mean and worst over their cells.
-    """
-    rows = [["choice", "first plan: mean, worst", "second plan: mean, worst"]]
-    plans = [[each for each in found if each.cell.start == "centred"] for found in (unseen(first), second)]
-    for arm in plans[0][0].test:
-        row = [f"`{arm}`"]
-        for cells in plans:
-            losses = [each.loss(each.test[arm]) for each in cells if arm in each.test]
-            row.append(f"{fmean(losses):+.1f}, {min(losses):+.1f}" if losses else "-")
-        rows.append(row)
-    return rows
-
-
-def unseen(cells: Sequence[Measured]) -> list[Measured]:
-    """Returns the cells of the data sets that did not choose the question of the first plan."""
-    return [each for each in cells if each.data not in SEEN]
-
-
-def _fixed(measured: Measured) -> list[str]:
-    return [arm for arm in measured.test if parse_spec(arm)[0] == "fixed"]
-
-
-def _temperature(arm: str) -> float:
-    return float(parse_spec(arm)[1]["temperature"])
+    negatives = f"{', false negatives' * (cell.noise > 0)}{', hard negatives' * cell.hard}"
+    return f"{passes}{', random start' * (cell.start == 'random')}{negatives}"

@@ -11,6 +11,7 @@ import runpy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -18,8 +19,9 @@ from matplotlib.figure import Figure
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_benchmarks.arm import UNTRAINED
 from tempplug_benchmarks.report.drawing import label_ratios
+from tempplug_benchmarks.temperature_centring import over_temperature, unseen
 from tempplug_benchmarks.temperature_law_fit import Measured, read_measured
-from tempplug_benchmarks.temperature_regret import arms_by_budget, by_noise, gains, intervals, regrets
+from tempplug_benchmarks.temperature_regret import arms_by_budget, by_negatives, gains, intervals, regrets
 
 DOCS = Path(__file__).resolve().parents[1]
 FOLDER = DOCS / "images" / "measured"
@@ -28,8 +30,10 @@ LENGTHS = "retrieval/small quora scifact squad"
 PASSES = {"short": 1, "recipe": 4, "long": 16}
 GREY = "#7d8590"
 """Readable on a light page and on a dark one."""
-STYLES = tuple(zip((*COLOURS, GREY), "osD^osD^", ("-",) * 4 + ("--",) * 4, strict=True))
-"""Colour, marker and dashes of a series; the first four lines are those of fixed temperatures."""
+Style = tuple[str, str, str]
+"""Colour, marker and dashes of a series."""
+STYLES: tuple[Style, ...] = tuple(zip((*COLOURS, GREY), "osD^osD^", ("-",) * 4 + ("--",) * 4, strict=True))
+"""The first four are those of fixed temperatures."""
 
 Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 """All x and all y of a series, by its label."""
@@ -60,15 +64,15 @@ def lost(cells: Sequence[Measured]) -> dict[str, Rows]:
 
 
 def gained(cells: Sequence[Measured]) -> dict[str, Rows]:
-    """Returns what each term gains, without and with false negatives: the mean, and its 95 % interval."""
-    found = {f"batches: {name}": intervals(of, gains(of)) for name, of in by_noise(cells).items()}
+    """Returns what each term gains, by the negatives of the batches: the mean, and its 95 % interval."""
+    found = {f"batches: {name}": intervals(of, gains(of)) for name, of in by_negatives(cells).items()}
     return {name: {term: each[:3] for term, each in of.items()} for name, of in found.items()}
 
 
-def draw_points(title: str, axis: str, points: Points, joined: bool = True) -> Figure:
+def draw_points(title: str, axis: str, points: Points, joined: bool = True, styles: Sequence[Style] = STYLES) -> Figure:
     """Returns lines with their labels beside their ends; not joined: points over a logarithmic y axis too, with a legend."""
     figure, axes = new_figure(7.2, 4.2)
-    for (label, (x, y)), (colour, marker, dashes) in zip(points.items(), STYLES, strict=False):
+    for (label, (x, y)), (colour, marker, dashes) in zip(points.items(), styles, strict=False):
         style = {"linestyle": dashes} if joined else {"linestyle": "none", "alpha": 0.65}
         axes.plot(x, y, color=colour, marker=marker, markersize=6.5, linewidth=2, label=label, **style)
     axes.set_xscale("log")
@@ -80,9 +84,9 @@ def draw_points(title: str, axis: str, points: Points, joined: bool = True) -> F
         figure.legend(loc="outside lower left", frameon=False, ncols=len(points))
         return figure
     axes.axhline(0, color=GREY, linewidth=1, zorder=1)
-    place = math.inf
-    for (label, (x, y)), (colour, *_) in sorted(zip(points.items(), STYLES, strict=False), key=lambda each: -each[0][1][1][-1]):
-        place = min(y[-1], place - 1.3)
+    place, (low, high) = math.inf, axes.get_ylim()
+    for (label, (x, y)), (colour, *_) in sorted(zip(points.items(), styles, strict=False), key=lambda each: -each[0][1][1][-1]):
+        place = min(y[-1], place - (high - low) / 20)
         line = {"arrowstyle": "-", "color": colour, "relpos": (0, 0.5)}
         axes.annotate(label, (x[-1], y[-1]), (1.25 * x[-1], place), va="center", arrowprops=line)
     return figure
@@ -105,7 +109,7 @@ def draw_rows(title: str, axis: str, series: Mapping[str, Rows]) -> Figure:
     return figure
 
 
-def _style(axes: Axes, title: str, axis: str, grid: str) -> None:
+def _style(axes: Axes, title: str, axis: str, grid: Literal["x", "y"]) -> None:
     axes.set_title(title, loc="left", fontweight="bold", fontsize=11)
     axes.set(xlabel=axis, facecolor="none", axisbelow=True)
     axes.grid(axis=grid, color="#e3e6ec")
@@ -113,9 +117,8 @@ def _style(axes: Axes, title: str, axis: str, grid: str) -> None:
     axes.tick_params(length=0)
 
 
-def _cells(kind: str) -> list[Measured]:
-    files = [file for folder in MEASURED[kind] for file in sorted((MEASURED["RESULTS"] / folder).glob("*.jsonl"))]
-    return read_measured(files)
+def _cells(folders: Sequence[str]) -> list[Measured]:
+    return read_measured(file for folder in folders for file in sorted((MEASURED["RESULTS"] / folder).glob("*.jsonl")))
 
 
 def length() -> Figure:
@@ -130,7 +133,7 @@ def length() -> Figure:
 
 def best_temperature() -> Figure:
     """Returns the picture of `best_temperatures`."""
-    cells = _cells("LAW")
+    cells = _cells(MEASURED["LAW"])
     tried = [math.exp(each) for each, _ in cells[0].fixed(cells[0].held_out)]
     axis = f"steps of the training; temperatures from {tried[0]:g} to {tried[-1]:g} were tried"
     title = "best temperature τ by held-out pairs, one point per cell"
@@ -140,13 +143,23 @@ def best_temperature() -> Figure:
 def budgets() -> Figure:
     """Returns the picture of `lost`."""
     axis = "nDCG@10, %: a dot at the mean, and a line from it to the worst cell"
-    return draw_rows("what each strategy loses to the best arm of a cell", axis, lost(_cells("FAIR")))
+    return draw_rows("what each strategy loses to the best arm of a cell", axis, lost(_cells(MEASURED["FAIR"])))
 
 
 def negatives() -> Figure:
     """Returns the picture of `gained`."""
     axis = "nDCG@10, %: mean, and 95 % interval over the data sets"
-    return draw_rows("gain of each term over none", axis, gained(_cells("NEGATIVES")))
+    return draw_rows("gain of each term over none", axis, gained(_cells(MEASURED["NEGATIVES"]["negatives"])))
+
+
+def centring() -> Figure:
+    """Returns the picture of `temperature_centring.over_temperature` for the first plan."""
+    title = "nDCG@10, % above or below the tuned temperature without centring"
+    points = over_temperature(unseen(_cells(MEASURED["CENTRED"][:1])))
+    styles = [(*each[:2], dashes) for dashes in ("--", "-") for each in STYLES[: len(points) // 2]]
+    figure = draw_points(title, "temperature τ; means over four data sets", points, styles=styles)
+    label_ratios(figure.axes[0].xaxis)
+    return figure
 
 
 def svg(figure: Figure) -> str:
@@ -154,7 +167,13 @@ def svg(figure: Figure) -> str:
     return svg_text(figure, figure.axes[0].get_title(loc="left"))
 
 
-PICTURES = {"length": length, "best-temperature": best_temperature, "budgets": budgets, "negatives": negatives}
+PICTURES = {
+    "centring": centring,
+    "length": length,
+    "best-temperature": best_temperature,
+    "budgets": budgets,
+    "negatives": negatives,
+}
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)

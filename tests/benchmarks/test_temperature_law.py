@@ -13,12 +13,11 @@ import torch
 
 from tempplug.errors import DataError, UnknownNameError
 from tempplug_benchmarks.run.fixed_plan import read_plan
+from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, create_loss, load, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
 from tempplug_benchmarks.temperature_regret import (
     cell_rows,
-    centred_loss_rows,
-    centred_rows,
     negative_cell_rows,
     negative_rows,
     regret_rows,
@@ -243,7 +242,7 @@ def test_centring_gains_over_the_tuned_temperature_without_it() -> None:
         cell("a", 8, "centred", 50.0, 60.0, 55.0, chosen=2),
         cell("quora", 8, "centred", 45.0, 50.0, 65.0, chosen=2),
     ]
-    header, short, long = centred_rows(first, second)
+    header, short, long = gain_rows(first, second)
     assert len(header) == len(short)
     assert short[:3] == ["1", "0.01, 0.01", "0.1, 0.1"]
     assert short[3].startswith("+10.0 [")
@@ -252,10 +251,14 @@ def test_centring_gains_over_the_tuned_temperature_without_it() -> None:
     assert long[:3] == ["8", "0.01, 0.01", "0.2, 0.2"]
     assert long[5].startswith("+20.0 [")
     assert long[6] == "+10.0"
-    *_, cold, middle, warm = centred_loss_rows(first, second)
+    *_, cold, middle, warm = loss_rows(first, second)
     assert cold == ["`fixed:temperature=0.01`", "-22.5, -25.0", "-19.9, -30.8"]
     assert middle == ["`fixed:temperature=0.1`", "+0.0, +0.0", "-7.0, -23.1"]
     assert warm == ["`fixed:temperature=0.2`", "-2.2, -8.3", "+0.0, +0.0"]
+    temperatures, means = over_temperature(second)["centred, 8 passes"]
+    assert temperatures == pytest.approx([0.01, 0.1, 0.2])
+    assert means == pytest.approx([-5.0, 10.0, 20.0])
+    assert over_temperature(second)["as they are, 8 passes"][1] == pytest.approx([0.0, -20.0, -40.0])
 
 
 def test_an_arm_has_its_objective_terms_and_layout() -> None:
