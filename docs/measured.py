@@ -33,7 +33,7 @@ from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.temperature_law_fit import law_rows, loss_rows, read_measured
-from tempplug_benchmarks.temperature_regret import cell_rows, negative_cell_rows, negative_rows, regret_rows
+from tempplug_benchmarks.temperature_regret import cell_rows, negative_cell_rows, negative_rows, regret_rows, start_rows
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -389,6 +389,7 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     **{name: partial(_of_cells, rows, FAIR) for name, rows in (("regret", regret_rows), ("regret-cells", cell_rows))},
     "centred": partial(_of_cells, centring.gain_rows, CENTRED),
     "centred-losses": partial(_of_cells, centring.loss_rows, CENTRED),
+    "target": partial(_of_cells, start_rows, ("target_probability_test",)),
     **{kind: partial(_of_cells, negative_rows, of) for kind, of in NEGATIVES.items()},
     **{f"{kind}-cells": partial(_of_cells, negative_cell_rows, of) for kind, of in NEGATIVES.items()},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},

@@ -14,7 +14,7 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.report.significance import holm
 from tempplug_benchmarks.temperature_law import Cell
 from tempplug_benchmarks.temperature_law_fit import Measured
-from tempplug_benchmarks.temperature_regret import intervals
+from tempplug_benchmarks.temperature_regret import Interval, intervals, loss_table
 
 SEEN = ("quora", "medquad")
 """Data sets that chose the question of the first plan, and decide nothing in it."""
@@ -29,9 +29,9 @@ class Both:
     plain: Measured
     centred: Measured
 
-    def gain(self, arm: str) -> float:
-        """Returns the gain of an arm from centred vectors."""
-        return 100 * (self.centred.test[arm] / self.plain.test[tuned(self.plain)] - 1)
+    def gain(self, arm: str = "") -> float:
+        """Returns the gain of an arm from centred vectors, by default of the temperature that held-out pairs choose there."""
+        return 100 * (self.centred.test[arm or tuned(self.centred)] / self.plain.test[tuned(self.plain)] - 1)
 
     def without(self, arm: str) -> float:
         """Returns the same of an arm from vectors as they are."""
@@ -72,39 +72,36 @@ def over_temperature(cells: Sequence[Measured]) -> dict[str, tuple[list[float], 
 
 
 def gain_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table, by passes, of the tuned temperatures without centring and with, by data set, and of the gains of the
-    tuned temperature and of `ADVISED`.
+    """Returns a table of the tuned temperatures by data set, without centring and with, and of the gains with the tuned
+    temperature and with `ADVISED`: by passes mean and worst, and by plan the mean with interval and p.
     """
-    of = by_passes([*unseen(first), *second])
-    advised = f"{_temperature(ADVISED)} without a search"
-    header = ["passes", "tuned τ", "tuned τ, centred"]
-    rows = {passes: [str(passes)] for passes in of}
-    for passes, both in of.items():
-        for cells in ([each.plain for each in both], [each.centred for each in both]):
-            rows[passes].append(", ".join(_temperature(tuned(each)) for each in cells))
-    for name in ("tuned", advised):
-        header += [f"gain, {name}: mean, 95 %, Holm p", "worst"]
-        gains = [[each.gain(ADVISED if name == advised else tuned(each.centred)) for each in both] for both in of.values()]
-        found = [intervals([each.plain for each in both], {"": own})[""] for both, own in zip(of.values(), gains, strict=True)]
-        adjusted = holm([each.p for each in found])
-        for row, each, p, own in zip(rows.values(), found, adjusted, gains, strict=True):
-            row += [f"{each.mean:+.1f} [{each.low:+.1f}, {each.high:+.1f}], {p:.2g}", f"{min(own):+.1f}"]
-    return [header, *rows.values()]
+    plans = {"first plan": by_passes(unseen(first)), "second plan": by_passes(second)}
+    rows: dict[int, list[str]] = {}
+    for plan, of in plans.items():
+        for passes, each in of.items():
+            chosen = ([tuned(both.plain) for both in each], [tuned(both.centred) for both in each])
+            rows[passes] = [f"{passes} ({plan})", *(", ".join(map(_temperature, found)) for found in chosen)]
+    last = {plan: [f"**{plan}**", "", ""] for plan in plans}
+    header = ["passes", "tuned τ by data set", "tuned τ, centred"]
+    for name, arm in (("tuned τ", ""), (f"τ {_temperature(ADVISED)}", ADVISED)):
+        header.append(f"gain of centring, {name}: mean, worst")
+        found: dict[str, Interval] = {}
+        for plan, of in plans.items():
+            for passes, each in of.items():
+                gains = [both.gain(arm) for both in each]
+                rows[passes].append(f"{fmean(gains):+.1f}, {min(gains):+.1f}")
+            every = [both for each in of.values() for both in each]
+            found[plan] = intervals([both.plain for both in every], {"": [both.gain(arm) for both in every]})[""]
+        for (plan, one), p in zip(found.items(), holm([each.p for each in found.values()]), strict=True):
+            last[plan].append(f"{one.mean:+.1f} [{one.low:+.1f}, {one.high:+.1f}], {p:.2g}")
+    return [header, *(rows[passes] for passes in sorted(rows)), *last.values()]
 
 
 def loss_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[list[str]]:
-    """Returns a table of what each arm loses from centred vectors to the temperature that held-out pairs choose there: mean and
-    worst over the cells of each plan.
-    """
-    rows = [["choice from centred vectors", "first plan: mean, worst", "second plan: mean, worst"]]
-    plans = [[each for each in found if each.cell.start == "centred"] for found in (unseen(first), second)]
-    for arm in plans[0][0].test:
-        row = [f"`{arm}`"]
-        for cells in plans:
-            losses = [each.loss(each.test[arm]) for each in cells if arm in each.test]
-            row.append(f"{fmean(losses):+.1f}, {min(losses):+.1f}" if losses else "-")
-        rows.append(row)
-    return rows
+    """Returns a table of what each arm loses from centred vectors to the temperature that held-out pairs choose there."""
+    plans = {"first plan": unseen(first), "second plan": second}
+    centred = {plan: [each for each in cells if each.cell.start == "centred"] for plan, cells in plans.items()}
+    return loss_table("choice from centred vectors", centred)
 
 
 def _temperature(arm: str) -> str:

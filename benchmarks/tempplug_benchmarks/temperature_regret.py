@@ -168,6 +168,23 @@ def negative_cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
     return [header, *rows]
 
 
+def loss_table(what: str, groups: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Returns a table of what each arm loses to the fixed temperature that held-out pairs choose, in groups of cells."""
+    rows = [[what, *(f"{name}: mean, worst" for name in groups)]]
+    for arm in dict.fromkeys(arm for cells in groups.values() for each in cells for arm in each.test):
+        losses = [[each.loss(each.test[arm]) for each in cells if arm in each.test] for cells in groups.values()]
+        rows.append([f"`{arm}`", *(f"{fmean(each):+.1f}, {min(each):+.1f}" if each else "-" for each in losses)])
+    return rows
+
+
+def start_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a `loss_table` by the start of the training."""
+    groups = {"from pretrained vectors": [], "from random vectors": [], "all": [*cells]}
+    for each in cells:
+        groups["from random vectors" if each.cell.start == "random" else "from pretrained vectors"].append(each)
+    return loss_table("choice", groups)
+
+
 def _default(measured: Measured, name: str) -> str:
     return configurations(measured)[name][0]
 

@@ -21,10 +21,10 @@ class TargetProbability(Strategy):
     """Divides by one temperature that keeps the mean softmax probability of the positives at a given value.
 
     After each training step, with p the mean probability of the batch's positives among their negatives: ln τ ← ln τ + rate·(p
-    - probability), within the bounds. τ is low as long as positives are hard to find, and rises with what the encoder has
-    learned, so that easy batches still have a gradient. With ``mean=weighted`` the mean over the positives has their
-    probabilities as weights, Σp²/Σp, so that positives which are not found do not keep τ low. τ is a buffer that all processes
-    share, and carries no gradient.
+    - probability), within the bounds. τ is low as long as the positives that are found have close rivals, and rises with what
+    the encoder has learned, so that easy batches still have a gradient. The mean has the probabilities themselves as weights,
+    Σp²/Σp: positives that are not found at all, as most from random weights, do not keep τ low. τ is a buffer that all
+    processes share, and carries no gradient.
 
     Args:
         probability: the wanted mean probability of the positives, between 0 and 1.
@@ -32,7 +32,7 @@ class TargetProbability(Strategy):
         temperature_min: from 1e-9 to 1e9.
         temperature_max: at least ``temperature_min``.
         rate: how fast ln τ moves, greater than 0; 1 corrects an error within some ten steps.
-        mean: ``plain`` or ``weighted``.
+        mean: ``weighted`` as above, or ``plain`` over all positives.
 
     Raises:
         ConfigError: an option is out of range.
@@ -44,17 +44,17 @@ class TargetProbability(Strategy):
     """
 
     name: ClassVar[str] = "target-probability"
-    formula: ClassVar[str] = "l = s / τ, ln τ ← ln τ + rate·(p - probability), p = mean probability of the positives"
+    formula: ClassVar[str] = "l = s / τ, ln τ ← ln τ + rate·(m - probability), m = Σp²/Σp, p = probability of a positive"
     source: ClassVar[str] = "tempplug"
     cosines_only = False
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or choose another probability"
 
-    probability: Annotated[float, Number(above=0, below=1, search=(0.3, 0.9), help="mean of the positives to keep")] = 0.7
+    probability: Annotated[float, Number(above=0, below=1, search=(0.3, 0.9), help="mean of the positives to keep")] = 0.5
     temperature_init: Annotated[float, Temperature(search=None, help="τ before the first step")] = 0.05
-    temperature_min: Annotated[float, Temperature(search=None, help="lower bound of τ")] = 0.01
+    temperature_min: Annotated[float, Temperature(search=None, help="lower bound of τ")] = 0.001
     temperature_max: Annotated[float, Temperature(search=None, help="upper bound of τ")] = 1.0
     rate: Annotated[float, Number(above=0, at_most=10, help="how fast ln τ follows")] = 1.0
-    mean: Annotated[str, Choice(("plain", "weighted"), help="weighted: by the probabilities themselves")] = "plain"
+    mean: Annotated[str, Choice(("weighted", "plain"), help="weighted: by the probabilities themselves")] = "weighted"
     log_temperature: Tensor = field(init=False)
 
     def __post_init__(self) -> None:

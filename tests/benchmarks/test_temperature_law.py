@@ -242,15 +242,12 @@ def test_centring_gains_over_the_tuned_temperature_without_it() -> None:
         cell("a", 8, "centred", 50.0, 60.0, 55.0, chosen=2),
         cell("quora", 8, "centred", 45.0, 50.0, 65.0, chosen=2),
     ]
-    header, short, long = gain_rows(first, second)
-    assert len(header) == len(short)
-    assert short[:3] == ["1", "0.01, 0.01", "0.1, 0.1"]
-    assert short[3].startswith("+10.0 [")
-    assert short[4] == "+0.0"
-    assert short[5].startswith("+7.0 [")
-    assert long[:3] == ["8", "0.01, 0.01", "0.2, 0.2"]
-    assert long[5].startswith("+20.0 [")
-    assert long[6] == "+10.0"
+    header, short, long, *plans = gain_rows(first, second)
+    assert len(header) == len(short) == len(plans[0])
+    assert short == ["1 (first plan)", "0.01, 0.01", "0.1, 0.1", "+10.0, +0.0", "+7.0, +4.0"]
+    assert long == ["8 (second plan)", "0.01, 0.01", "0.2, 0.2", "+20.0, +10.0", "+20.0, +10.0"]
+    # With two data sets the interval is 12.7 standard errors wide: 10 ± 127 and 20 ± 127.
+    assert [plan[3].split("]")[0] for plan in plans] == ["+10.0 [-117.1, +137.1", "+20.0 [-107.1, +147.1"]
     *_, cold, middle, warm = loss_rows(first, second)
     assert cold == ["`fixed:temperature=0.01`", "-22.5, -25.0", "-19.9, -30.8"]
     assert middle == ["`fixed:temperature=0.1`", "+0.0, +0.0", "-7.0, -23.1"]

@@ -55,7 +55,7 @@ def test_it_settles_where_the_positives_have_the_wanted_probability(
     for _ in range(60):
         loss_fn(a, b)
     assert 0.0101 < temperature(loss_fn) < 0.99
-    assert probability(a, b, temperature(loss_fn)) == pytest.approx(wanted, abs=0.005)
+    assert probability(a, b, temperature(loss_fn), "weighted") == pytest.approx(wanted, abs=0.005)
 
 
 def test_positives_that_are_not_found_do_not_keep_a_weighted_mean_low() -> None:
@@ -73,8 +73,9 @@ def test_positives_that_are_not_found_do_not_keep_a_weighted_mean_low() -> None:
 
 def test_it_stays_within_its_bounds() -> None:
     unrelated, same = embeddings(64, 50.0), embeddings(4, 1e-3)
-    for views, bound in ((unrelated, 0.01), (same, 0.4)):
-        loss_fn = ContrastiveLoss("target-probability:temperature_max=0.4", layout="cross-view").double()
+    for views, bound, mean in ((unrelated, 0.01, "plain"), (same, 0.4, "weighted")):
+        spec = f"target-probability:temperature_min=0.01,temperature_max=0.4,mean={mean}"
+        loss_fn = ContrastiveLoss(spec, layout="cross-view").double()
         for _ in range(40):
             loss_fn(*views)
         assert temperature(loss_fn) == pytest.approx(bound)
@@ -98,7 +99,7 @@ def test_only_training_and_anchors_with_negatives_move_it() -> None:
 
 
 def test_options_name_what_is_wrong() -> None:
-    with pytest.raises(ValueError, match=r"temperature_init=2 of strategy 'target-probability' must lie between .*0\.01"):
+    with pytest.raises(ValueError, match=r"temperature_init=2 of strategy 'target-probability' must lie between .*0\.001"):
         TargetProbability(temperature_init=2)
     with pytest.raises(
         ValueError, match=r"probability=1 of strategy 'target-probability' must be greater than 0 and less than 1"
