@@ -35,6 +35,7 @@ from transformers import PreTrainedTokenizerFast
 import tempplug
 from tempplug.arguments import split_specs
 from tempplug.cli import shell
+from tempplug.errors import DataError
 from tempplug_adapters.contexts import in_context
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.retrieval import measure
@@ -55,6 +56,7 @@ HELD_OUT = 0.1
 """Share of the documents that are held out with their queries."""
 HARD = 10
 """A hard negative is the document at this rank for its query by the guide, its own left out."""
+STARTS = ("vectors", "centred", "random")
 KEPT = 0.5
 """Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
 LAST = ("temperature_mean", "positive_probability", "effective_negatives", "negatives_left_out")
@@ -74,6 +76,9 @@ class Cell:
         hard: whether every query has a hard negative.
         start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs) or ``random``,
             normally distributed with their deviation.
+
+    Raises:
+        DataError: ``start`` is none of these.
     """
 
     passes: int
@@ -81,6 +86,10 @@ class Cell:
     noise: float = 0.0
     hard: bool = False
     start: str = "vectors"
+
+    def __post_init__(self) -> None:
+        if self.start not in STARTS:
+            raise DataError(f"start={self.start!r} of a cell must be one of {', '.join(STARTS)}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tempplug.errors import DataError, UnknownNameError
+from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, create_loss, load, main, read_lines, train
@@ -148,6 +149,24 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
     plan = read_plan(PLANS / "temperature_law.toml", LawPlan)
     with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
         list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs())
+    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, random"):
+        list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs())
+
+
+def test_an_encoder_guides_and_finds_the_hard_negatives(data_dir: Path, tmp_path: Path) -> None:
+    write_tiny_encoder(tmp_path / "guide", seed=0, layers=1, width=32)
+    own, guided = (load("quora", "quora", data_dir, 300, guide) for guide in ("", str(tmp_path / "guide")))
+    assert own.guide is None
+    queries, documents = (torch.nn.functional.normalize(each, dim=1) for each in guided.guide or ())
+    scores = queries @ documents.T
+    scores[guided.keys[:, None] == guided.keys] = -torch.inf
+    at = scores.gather(1, guided.hard[:, None])
+    assert ((scores > at).sum(1) < 10).all()
+    assert ((scores >= at).sum(1) >= 10).all()
+    assert (own.hard != guided.hard).any()
+    arm, cell = "fixed:temperature=0.05+infonce+guide:margin=0.05", Cell(passes=1, batch=64)
+    for hard in (False, True):
+        assert train(own, replace(cell, hard=hard), arm, 0) != train(guided, replace(cell, hard=hard), arm, 0)
 
 
 def test_committed_plans_of_the_law_can_be_read() -> None:
