@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import NamedTuple
 
@@ -144,16 +145,24 @@ def cell_rows(cells: Sequence[Measured]) -> list[list[str]]:
 
 def negative_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a table of what each variant of the negatives gains over none, each at the temperature chosen for it, by the
-    negatives that the batches have.
+    negatives that the batches have; and of what mined hard negatives gain over none.
     """
     rows, header = {name: [f"`{name}`"] for name in gains(cells)}, ["term or layout"]
-    for negatives, of in by_negatives(cells).items():
+    groups = by_negatives(cells)
+    for negatives, of in groups.items():
         gained = gains(of)
         shown = _tested(of, gained)
         for name, figures in gained.items():
             rows[name] += [shown[name], f"{min(figures):+.1f}"]
         header += [f"{negatives}: mean, 95 %, Holm p", "worst"]
-    return [header, *rows.values()]
+    found = [header, *rows.values()]
+    if of := [each for each in cells if each.cell.hard]:
+        without = {(each.data, each.cell): each for each in cells}
+        others = [without[each.data, replace(each.cell, hard=False)] for each in of]
+        none = [[each.test[each.chosen(variants(each)[""])] for each in own] for own in (of, others)]
+        figures = [100 * (new / old - 1) for new, old in zip(*none, strict=True)]
+        found.append(["no term, mined hard negatives", _tested(of, {"": figures})[""], f"{min(figures):+.1f}", "-", "-"])
+    return found
 
 
 def negative_cell_rows(cells: Sequence[Measured]) -> list[list[str]]:

@@ -22,6 +22,7 @@ from tempplug_benchmarks.temperature_regret import (
     negative_cell_rows,
     negative_rows,
     regret_rows,
+    start_rows,
 )
 
 PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
@@ -241,6 +242,18 @@ def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
     assert same_key[:3] == ["`same-key`", "+3.0 [-9.7, +15.7], 0.41", "+2.0"]
     assert joint[0] == "`directions=ab+aa+ba+bb`"
     assert negative_cell_rows(cells)[1:3] == [["none: nDCG@10", "50.00", "50.00"], ["`same-key`", "+3.0", "+3.0"]]
+    # Hard negatives raise every figure of data set b by a tenth, and none of a.
+    plain = [each for each in cells if not each.cell.noise]
+    raised = {"a": 1.0, "b": 1.1}
+    hard = [
+        replace(each, cell=Cell(passes=4, hard=True), test={arm: raised[each.data] * one for arm, one in each.test.items()})
+        for each in plain
+    ]
+    header, same_key, _, mined = negative_rows([*plain, *hard])
+    assert header[3] == "mined hard negatives: mean, 95 %, Holm p"
+    assert same_key[1] == same_key[3]
+    assert mined == ["no term, mined hard negatives", "+5.0 [-58.5, +68.5], 0.5", "+0.0", "-", "-"]
+    assert start_rows(cells)[1][1:] == ["-22.3, -23.1", "-", "-22.3, -23.1"]  # 40 of 51 and 52
 
 
 def test_centring_gains_over_the_tuned_temperature_without_it() -> None:
