@@ -50,7 +50,7 @@ def advise(courses: Sequence[Course], planned: int, alike: float = 0.0) -> Advic
     Args:
         courses: of one training for each temperature and strategy, fixed temperatures among them in ascending order.
         planned: epochs of the sample that have as many steps as the planned training.
-        alike: mean cosine similarity of different pairs before the training.
+        alike: mean cosine similarity of different pairs by a static model before the training.
     """
     lengths = list(courses[0].credits)
     epoch = max(length for length in lengths if length <= max(planned, lengths[0]))

@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         raise ConfigError(f"batch_size={options.batch_size} must be at least 2: an anchor needs a negative.")
     from tempplug_adapters.advise.advice import advise
     from tempplug_adapters.advise.page import page, text
-    from tempplug_adapters.advise.pairs import read_pairs
+    from tempplug_adapters.advise.pairs import StaticModel, read_pairs
     from tempplug_adapters.advise.training import compared, train
     from tempplug_adapters.storage.files import make_folder, write_text
 
@@ -73,7 +73,8 @@ def main(arguments: list[str]) -> int:
     epochs = options.epochs or (_EPOCHS if options.data else _EPOCHS_OF_DIGITS)
     planned = max(1, round(epochs * pairs.total / pairs.size))
     courses = train(pairs, specs, options.batch_size, planned, _progress if sys.stderr.isatty() else None)
-    advice = advise(courses, planned, pairs.alike())
+    alike = pairs.alike() if isinstance(pairs.trainee, StaticModel) else 0.0  # of others it is not known what a mean costs
+    advice = advise(courses, planned, alike)
     write_text(options.output, page(pairs, courses, advice))
     print("\n".join([*text(pairs, courses, advice), f"wrote {options.output}"]))
     return 0
