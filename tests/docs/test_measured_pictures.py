@@ -19,7 +19,7 @@ from tempplug_benchmarks.temperature_law_fit import Measured
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 # of the 300 units that a picture is high: what another processor's rounding may move, and nobody sees
 MOVED = 1.5
-NAMES = ("length", "best-temperature", "budgets", "negatives")
+NAMES = ("centring", "length", "best-temperature", "budgets", "negatives")
 
 
 @pytest.fixture(scope="module")
