@@ -20,10 +20,10 @@ from tempplug.types import Batch, RowStatistics
 class TargetProbability(Strategy):
     """Divides by one temperature that keeps the mean softmax probability of the positives at a given value.
 
-    After each training step, with p the mean probability of the batch's positives among their negatives: ln τ ← ln τ + rate·(p
-    - probability), within the bounds. τ is low as long as the positives that are found have close rivals, and rises with what
-    the encoder has learned, so that easy batches still have a gradient. The mean has the probabilities themselves as weights,
-    Σp²/Σp: positives that are not found at all, as most from random weights, do not keep τ low. τ is a buffer that all
+    After each training step, with p the probability of each positive of the batch among its negatives: ln τ ← ln τ + rate·(m -
+    probability), within the bounds. τ is low as long as the positives that are found have close rivals, and rises with what the
+    encoder has learned, so that easy batches still have a gradient. The mean m has the probabilities themselves as weights,
+    m = Σp²/Σp: positives that are not found at all, as most from random weights, do not keep τ low. τ is a buffer that all
     processes share, and carries no gradient.
 
     Args:

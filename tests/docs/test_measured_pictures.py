@@ -17,7 +17,7 @@ from tempplug_benchmarks.temperature_law import Cell
 from tempplug_benchmarks.temperature_law_fit import Measured
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
-# of the 300 units that a picture is high: what another processor's rounding may move, and nobody sees
+# of the 300 units of a picture's height: rounding on another processor may move points by less than the eye can see
 MOVED = 1.5
 NAMES = ("centring", "length", "best-temperature", "budgets", "negatives")
 

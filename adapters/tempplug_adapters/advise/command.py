@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     epochs = options.epochs or (_EPOCHS if options.data else _EPOCHS_OF_DIGITS)
     planned = max(1, round(epochs * pairs.total / pairs.size))
     courses = train(pairs, specs, options.batch_size, planned, _progress if sys.stderr.isatty() else None)
-    alike = pairs.alike() if isinstance(pairs.trainee, StaticModel) else 0.0  # of others it is not known what a mean costs
+    alike = pairs.alike() if isinstance(pairs.trainee, StaticModel) else 0.0  # measured for these alone
     advice = advise(courses, planned, alike)
     write_text(options.output, page(pairs, courses, advice))
     print("\n".join([*text(pairs, courses, advice), f"wrote {options.output}"]))

@@ -124,8 +124,8 @@ WIDEST = 256
 """Dimensions of embeddings that a head is trained on."""
 LARGEST = 4_000_000
 """Weights of a static model that is trained as a whole."""
-ASKED = 500
-"""Pairs whose similarities are compared before the training."""
+COMPARED = 500
+"""Largest number of pairs that are compared with each other before the training."""
 _LEAST = 50
 
 
@@ -150,7 +150,7 @@ class Pairs:
     @torch.no_grad()
     def alike(self) -> float:
         """Returns the mean cosine similarity of anchors to the positives of other pairs, before the training."""
-        anchors, positives = (normalize(each, dim=1) for each in self.trainee(torch.arange(min(self.size, ASKED)))[:2])
+        anchors, positives = (normalize(each, dim=1) for each in self.trainee(torch.arange(min(self.size, COMPARED)))[:2])
         similarity = anchors @ positives.T
         return float((similarity.sum() - similarity.trace()) / (similarity.numel() - len(similarity)))
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.sentence_transformers.library import modules
 
-NEAR = 0.05
-"""Largest length of the mean that is left, relative to that before."""
+NEAR, ROUNDING = 0.05, 1e-4
+"""Largest length of the mean that is left: a share of that before, and of the mean length of the embeddings."""
 
 
 @torch.no_grad()
@@ -37,12 +37,12 @@ def subtract_mean(model: SentenceTransformer, texts: Sequence[str]) -> None:
     """
     if len(texts) < 2:
         raise DataError(f"texts has {len(texts)} text(s); a mean needs at least 2.")
-    before = _mean(model, texts)
+    before, length = _mean(model, texts)
     weight = _last(model)
     if weight is not None and weight.shape[-1] == len(before):
         old = weight.clone()
         weight.sub_(before.to(weight))
-        if _mean(model, texts).norm() <= NEAR * before.norm():
+        if _mean(model, texts)[0].norm() <= NEAR * before.norm() + ROUNDING * length:
             return
         weight.copy_(old)
     kinds = " and ".join(type(each).__name__ for each in model)
@@ -52,12 +52,13 @@ def subtract_mean(model: SentenceTransformer, texts: Sequence[str]) -> None:
     )
 
 
-def _mean(model: SentenceTransformer, texts: Sequence[str]) -> Tensor:
-    """Returns the mean of the embeddings before any normalisation, [D]."""
+def _mean(model: SentenceTransformer, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Returns the mean of the embeddings before any normalisation, [D], and their mean length, []."""
     raw = SentenceTransformer(
         modules=[each for each in model if not isinstance(each, modules.Normalize)], device=str(model.device)
     )
-    return raw.encode(list(texts), convert_to_tensor=True, show_progress_bar=False).float().mean(0)
+    found = raw.encode(list(texts), convert_to_tensor=True, show_progress_bar=False).float()
+    return found.mean(0), found.norm(dim=1).mean()
 
 
 def _last(model: SentenceTransformer) -> Any:

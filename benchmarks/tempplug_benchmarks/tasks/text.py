@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tempplug_adapters.training.method import Source
 
 FOR_THE_MEAN = 1000
-"""Training pairs whose mean embedding a centred encoder lacks."""
+"""Training pairs from which the mean embedding of a centred encoder is computed."""
 
 
 def read_text(recipe: Any, source: Source, *, method: MethodInfo, centred: bool = False) -> tuple[Any, Any]:
