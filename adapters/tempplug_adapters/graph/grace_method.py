@@ -50,6 +50,7 @@ class GRACE(nn.Module):
         width: width of the representations.
         projection: hidden width of the projection head.
         embedding: width of the embeddings; None for that of the representations.
+        last_batch_norm: whether batch normalisation, without weights, follows the head's last layer.
 
     >>> from tempplug_adapters.graph.gcn import GCN
     >>> graph = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
@@ -59,11 +60,20 @@ class GRACE(nn.Module):
     torch.Size([3, 32])
     """
 
-    def __init__(self, encoder: nn.Module, width: int = 32, projection: int = 32, embedding: int | None = None) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        width: int = 32,
+        projection: int = 32,
+        embedding: int | None = None,
+        last_batch_norm: bool = False,
+    ) -> None:
         super().__init__()
         self.encoder: Any = encoder
         outwards = width if embedding is None else embedding
         self.projection_head = nn.Sequential(nn.Linear(width, projection), nn.ELU(), nn.Linear(projection, outwards))
+        if last_batch_norm:
+            self.projection_head.append(nn.BatchNorm1d(outwards, affine=False))
 
     def forward(
         self,
@@ -115,9 +125,9 @@ class GraceModule(nn.Module):
         self.features, self.columns = features, columns
         if encoder is None:
             own = GCN(columns, recipe.hidden, recipe.layers, recipe.activation)
-            self.grace = GRACE(own, recipe.hidden, recipe.projection)
+            self.grace = GRACE(own, recipe.hidden, recipe.projection, last_batch_norm=bool(recipe.last_batch_norm))
         else:
-            self.grace = GRACE(encoder, width, recipe.projection, recipe.hidden)
+            self.grace = GRACE(encoder, width, recipe.projection, recipe.hidden, bool(recipe.last_batch_norm))
         self.loss_fn = loss_fn
 
     @property

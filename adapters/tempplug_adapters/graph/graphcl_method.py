@@ -68,15 +68,20 @@ class GraphCL(nn.Module):
         hidden: width of every layer.
         layers: of the encoder; an embedding has layers · hidden numbers.
         encoder: replaces GIN; maps graphs to representations [B, ``encoder.width``]. Its initial weights are kept.
+        last_batch_norm: whether batch normalisation, without weights, follows the head's last layer.
 
     Source: You et al. 2020, figure 1; widths and initial weights (Xavier, no bias) are those of the authors' code.
     """
 
-    def __init__(self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None) -> None:
+    def __init__(
+        self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None, last_batch_norm: bool = False
+    ) -> None:
         super().__init__()
         self.encoder = GINEncoder(features, hidden, layers) if encoder is None else encoder
         width = layers * hidden
         self.projection_head = nn.Sequential(nn.Linear(self.encoder.width, width), nn.ReLU(), nn.Linear(width, width))
+        if last_batch_norm:
+            self.projection_head.append(nn.BatchNorm1d(width, affine=False))
         for module in (self if encoder is None else self.projection_head).modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -111,7 +116,7 @@ class GraphCLModule(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder)
+        self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder, bool(recipe.last_batch_norm))
         self.loss_fn = loss_fn
 
     @property

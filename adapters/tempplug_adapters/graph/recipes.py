@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from tempplug.options import Choice, Flag, Number, Numbers, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer, integer_or_none
+from tempplug_adapters.training.recipe import LastBatchNorm, LossRecipe, Recipe, around, integer, integer_or_none
 
 ACTIVATIONS = ("relu", "prelu", "elu")
 PROTOCOLS: dict[str, tuple[float, float]] = {"10/80/10": (0.1, 0.8), "10/10/80": (0.1, 0.1)}
@@ -40,6 +40,7 @@ class GraceRecipe(Recipe):
     ] = None
     hidden: Annotated[int, integer("width of the representations")] = 32
     projection: Annotated[int, integer("width inside the projection head")] = 32
+    last_batch_norm: LastBatchNorm = None
     layers: Annotated[int, integer("graph convolutions")] = 2
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
     encoder: Annotated[
@@ -102,6 +103,7 @@ class GraphCLRecipe(Recipe):
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the graphs")] = 20
     hidden: Annotated[int, integer("width of a layer of the encoder")] = 32
     layers: Annotated[int, integer("of the encoder")] = 3
+    last_batch_norm: LastBatchNorm = None
     augmentations: Annotated[
         tuple[str, ...], Words(help=f"drawn from for each graph: {', '.join(AUGMENTATIONS)}, MODULE:NAME; none: GraphCL's pool")
     ] = ()

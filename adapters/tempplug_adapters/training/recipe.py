@@ -31,6 +31,10 @@ OwnModel = Annotated[
     Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),
 ]
 DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
+LastBatchNorm = Annotated[
+    bool | None,
+    Flag(optional=True, help="end the projection head with batch normalisation, which centres embeddings; none: as in the paper"),
+]
 TRAINING = (
     "num_train_epochs",
     "per_device_train_batch_size",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Recipe, around, integer, integer_or_none
+from tempplug_adapters.training.recipe import LastBatchNorm, LossRecipe, Recipe, around, integer, integer_or_none
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, IMBALANCE, PROBES, seed_range
 
 SCALINGS = ("none", "linear", "linear-above-256", "square-root")
@@ -48,6 +48,7 @@ class VisionRecipe(Recipe):
     zero_init_residual: Annotated[bool, Flag(help="each block of a ResNet is initially the identity")] = False
     heads: Annotated[int | None, integer_or_none("projection heads with summed losses; none: 3 with amcl, else 1")] = None
     embedding_dimension: Annotated[int, integer("width of the embeddings")] = 128
+    last_batch_norm: LastBatchNorm = None
     channels_last: Annotated[bool, Flag(help="memory format of images and weights, often faster")] = True
     sync_batch_norm: Annotated[bool, Flag(help="normalise over the batches of all processes; GPUs only")] = False
 

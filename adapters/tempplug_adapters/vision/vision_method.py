@@ -148,6 +148,8 @@ class VisionMethod(Method[Any, VisionImages]):
         """Returns backbone and heads with the loss of `create_loss`, random weights drawn from PyTorch's global generator."""
         design, count, size = self.design, recipe.heads or 1, recipe.embedding_dimension
         given = {"hidden_dimension": getattr(recipe, "hidden_dimension", None), "out_dimension": size}
+        if recipe.last_batch_norm is not None:
+            given["last_batch_norm"] = recipe.last_batch_norm
         if hasattr(recipe, "head_layers"):
             given["layers"] = recipe.head_layers
         made: list[Any] = [nn.ModuleList(design.head(backbone.dimension, **given) for _ in range(count))]
