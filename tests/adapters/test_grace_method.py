@@ -143,7 +143,7 @@ def test_graphs_with_isolated_nodes_and_empty_features_train(tmp_path: Path, bat
         assert run(tmp_path / "two", Data(x=torch.eye(2), edge_index=torch.tensor([[0], [1]])))["evaluation"] == {}
 
 
-@pytest.mark.parametrize(("settings", "wrapped"), [({}, True), (BATCHES, False)])
+@pytest.mark.parametrize(("settings", "wrapped"), [({}, True), (BATCHES, False), ({"last_batch_norm": True}, True)])
 def test_our_encoder_brought_as_ones_own_trains_alike(settings: dict[str, Any], wrapped: bool) -> None:
     torch.manual_seed(1)
     mine: nn.Module = GCN(200)
@@ -151,6 +151,7 @@ def test_our_encoder_brought_as_ones_own_trains_alike(settings: dict[str, Any], 
     data, losses = Nodes(citation_graph(0)), []
     for each in (method, GraceMethod(METHOD)):
         made = each.build(recipe, data, each.create_loss(recipe, data, TemperatureArguments("fixed", [], None)))
+        assert isinstance(made.grace.projection_head[-1], nn.BatchNorm1d) == ("last_batch_norm" in settings)
         getattr(made.encoder, "inner", made.encoder).load_state_dict(mine.state_dict())
         for layer in made.grace.projection_head:
             if isinstance(layer, nn.Linear):

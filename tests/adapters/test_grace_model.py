@@ -64,6 +64,16 @@ def test_representations_are_those_of_the_plain_layers(
     torch.testing.assert_close(model(views, features, None, 7)[0], model(views, features)[0][:7])
 
 
+def test_a_head_may_end_with_batch_normalisation_of_each_view() -> None:
+    x, edges = graph(0.02)
+    torch.manual_seed(0)
+    model, views = GRACE(GCN(COLUMNS), last_batch_norm=True), [corrupt(edges, COLUMNS, 0.3, 0.3), View(edges)]
+    for view, found in zip(views, model(views, NodeFeatures(x)), strict=True):
+        plain = model.projection_head[:3](written_out(model, x, view))
+        spread = (plain.var(0, unbiased=False) + 1e-5).sqrt()
+        torch.testing.assert_close(found, (plain - plain.mean(0)) / spread, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("density", DENSITIES)
 def test_products_and_their_gradient_do_not_depend_on_the_layout(density: float) -> None:
     x, _ = graph(density)

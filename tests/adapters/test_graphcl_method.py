@@ -86,13 +86,15 @@ def losses(results: dict[str, Any]) -> list[float]:
     return [entry["loss"] for entry in results["history"] if "loss" in entry]
 
 
-def test_the_loss_of_a_batch_is_graphcls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("normalised", [None, True])
+def test_the_loss_of_a_batch_is_graphcls(normalised: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embeddings: list[Tensor] = []
     forward = GraphCL.forward
     monkeypatch.setattr(GraphCL, "forward", lambda self, graphs: (embeddings.append(forward(self, graphs)), embeddings[-1])[1])
-    results = run(tmp_path, num_train_epochs=1, per_device_train_batch_size=33)
+    results = run(tmp_path, num_train_epochs=1, per_device_train_batch_size=33, last_batch_norm=normalised)
     of_graphs, of_views = embeddings
     assert not torch.allclose(of_graphs, of_views)
+    assert bool((of_views.mean(0).abs() < 1e-5).all()) == bool(normalised)
     similarity = torch.nn.functional.cosine_similarity(of_graphs[:, None], of_views[None], dim=2).exp() ** (1 / 0.2)
     positive = similarity.diagonal()
     expected = -(positive / (similarity.sum(1) - positive)).log().mean()
