@@ -77,7 +77,8 @@ def test_settings_reach_the_method() -> None:
     assert layers(made["barlow-twins"].projection_head) == [(16, 8), (8, 8), (8, 8)]
     assert made["barlow-twins"].redundancy_weight == 0.25
     assert layers(made["supcon"].projection_head) == [(16, 16), (16, 8)]
-    for method, given, normalised in [("supcon", None, True), ("simclr", False, False), ("moco", None, False), ("moco", True, True)]:
+    heads = [("supcon", None, True), ("simclr", False, False), ("moco", None, False), ("moco", True, True)]
+    for method, given, normalised in heads:
         changed: Any = built(method, last_batch_norm=given).step
         assert isinstance(list(changed.projection_head.modules())[-1], nn.BatchNorm1d) == normalised
     paper: Any = built("nnclr", embedding_dimension=256, hidden_dimension=None).step

@@ -33,7 +33,7 @@ OwnModel = Annotated[
 DropLast = Annotated[bool, Flag(help="leave out an incomplete last batch of an epoch")]
 LastBatchNorm = Annotated[
     bool | None,
-    Flag(optional=True, help="end the projection head with batch normalisation, which centres embeddings; none: as in the paper"),
+    Flag(optional=True, help="end the projection head with batch normalisation, which centres embeddings; none: the paper's"),
 ]
 TRAINING = (
     "num_train_epochs",
