@@ -83,14 +83,16 @@ def expected_terms(module: MabelModule, batch: dict[str, Tensor], temperature: f
     return contrastive.detach(), torch.as_tensor(alignment).detach(), module.model.encoder(**masked).loss.detach()
 
 
-@pytest.mark.parametrize("spec", ["fixed:temperature=0.07", "temperature-free", "macl:alpha=1,threshold=0"])
-def test_the_loss_of_a_batch_is_its_three_terms(toys: Path, spec: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "weight"), [("fixed:temperature=0.07", 0.0), ("temperature-free", None), ("macl:alpha=1,threshold=0", 2.0)]
+)
+def test_the_loss_of_a_batch_is_its_three_terms(toys: Path, spec: str, weight: float | None) -> None:
     """MACL's one temperature follows the positives of all premises; one for each gender would not align equal rows."""
-    module, batch = module_of(toys, spec, alignment_weight=0.3, mlm_weight=0.2)
+    module, batch = module_of(toys, spec, contrastive_weight=weight, alignment_weight=0.3, mlm_weight=0.2)
     module.eval()  # dropout would tell the two calls apart
     loss, measured = module(**batch), module.measure()
     contrastive, alignment, mlm = expected_terms(module, batch, None if "free" in spec else measured["temperature"])
-    torch.testing.assert_close(loss, contrastive + 0.3 * alignment + 0.2 * mlm)
+    torch.testing.assert_close(loss, (1 if weight is None else weight) * contrastive + 0.3 * alignment + 0.2 * mlm)
     found = [measured[name] for name in ("contrastive_loss", "alignment_loss", "mlm_loss")]
     assert found == pytest.approx([float(contrastive), float(alignment), float(mlm)], rel=1e-4)
 

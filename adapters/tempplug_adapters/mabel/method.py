@@ -122,7 +122,8 @@ class MabelModule(SentenceModule):
             "contrastive_loss": self.loss_fn(anchors, candidates, **known),
             "alignment_loss": self._alignment(anchors, candidates, known),
         }
-        loss = terms["contrastive_loss"] + self.recipe.alignment_weight * terms["alignment_loss"]
+        weight = 1.0 if self.recipe.contrastive_weight is None else self.recipe.contrastive_weight
+        loss = weight * terms["contrastive_loss"] + self.recipe.alignment_weight * terms["alignment_loss"]
         if mlm_input_ids is not None and mlm_labels is not None:
             terms["mlm_loss"] = self.model.mlm_loss(mlm_input_ids, attention_mask, mlm_labels)
             loss = loss + self.recipe.mlm_weight * terms["mlm_loss"]
