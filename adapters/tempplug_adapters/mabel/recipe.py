@@ -57,7 +57,9 @@ class MabelRecipe(Recipe):
     ] = "bert-base-uncased"
     encoder: OwnModel = None
     max_length: Annotated[int, integer("tokens of a sentence in training; the rest is cut", 3)] = 128
-    contrastive_weight: Annotated[float | None, Number(at_least=0, optional=True, help="of the contrastive loss; none: 1")] = None
+    contrastive_weight: Annotated[float | None, Number(at_least=0, optional=True, help="of the contrastive loss; none: 1")] = (
+        None
+    )
     alignment_weight: Annotated[float, Number(at_least=0, help="of the loss that aligns a pair with its counterfactual")] = 0.05
     alignment_of: Annotated[
         str, Choice(ALIGNED, help="what is aligned: logits, which include the temperature, or cosine similarities")
