@@ -67,7 +67,7 @@ ILL: dict[str, tuple[str, dict[str, Any], str, str]] = {
         "fixed:temperature=0.3",
         {"dropout": 0.0, "learning_rate": 0.01, "weight_decay": 60.0, "optimizer": "adamw"},
         "all embeddings lie on nearly one point",
-        "lower the temperature",
+        "which removes what all embeddings share, or lower the temperature",
     ),
 }
 

@@ -18,8 +18,9 @@ SPREAD: Final = -1.0
 
 Entries = Sequence[Mapping[str, Any]]
 _CLOSE = (
-    "lower the temperature, so that near negatives are pushed harder; a lower learning rate or weight decay, a larger "
-    "batch, and the candidates of all processes (gather=True) keep embeddings apart too"
+    "end the projection head with batch normalisation (--last-batch-norm for graphs and images), which removes what all "
+    "embeddings share, or lower the temperature, so that near negatives are pushed harder; a lower learning rate or weight decay, "
+    "a larger batch, and the candidates of all processes (gather=True) keep embeddings apart too"
 )
 
 
