@@ -19,8 +19,8 @@ SPREAD: Final = -1.0
 Entries = Sequence[Mapping[str, Any]]
 _CLOSE = (
     "end the projection head with batch normalisation (--last-batch-norm for graphs and images), which removes what all "
-    "embeddings share, or lower the temperature, so that near negatives are pushed harder; a lower learning rate or weight decay, "
-    "a larger batch, and the candidates of all processes (gather=True) keep embeddings apart too"
+    "embeddings share, or lower the temperature, so that near negatives are pushed harder; a lower learning rate or weight "
+    "decay, a larger batch, and the candidates of all processes (gather=True) keep embeddings apart too"
 )
 
 
