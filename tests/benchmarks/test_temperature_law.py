@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import mine_hard_negatives
 
 from tempplug.errors import DataError, UnknownNameError
-from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
+from tempplug_adapters.sentence_transformers.library import dimension_of, modules
+from tempplug_adapters.simcse.data import read_samples
+from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature
-from tempplug_benchmarks.temperature_law import Cell, LawPlan, Texts, create_loss, load, main, read_lines, train
+from tempplug_benchmarks.temperature_law import (
+    HARD,
+    HELD_OUT,
+    LONGEST,
+    Cell,
+    LawPlan,
+    Texts,
+    create_loss,
+    load,
+    main,
+    read_lines,
+    train,
+)
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
 from tempplug_benchmarks.temperature_regret import (
     cell_rows,
@@ -154,16 +172,24 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
         list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs())
 
 
-def test_an_encoder_guides_and_finds_the_hard_negatives(data_dir: Path, tmp_path: Path) -> None:
-    write_tiny_encoder(tmp_path / "guide", seed=0, layers=1, width=32)
-    own, guided = (load("quora", "quora", data_dir, 300, guide) for guide in ("", str(tmp_path / "guide")))
+def test_an_encoder_guides_and_finds_the_hard_negatives_that_sentence_transformers_mines(data_dir: Path) -> None:
+    guide = "text/bert-wiki-mini"
+    own, guided = (load("quora", "quora", data_dir, 300, each) for each in ("", guide))
     assert own.guide is None
-    queries, documents = (torch.nn.functional.normalize(each, dim=1) for each in guided.guide or ())
-    scores = queries @ documents.T
-    scores[guided.keys[:, None] == guided.keys] = -torch.inf
-    at = scores.gather(1, guided.hard[:, None])
-    assert ((scores > at).sum(1) < 10).all()
-    assert ((scores >= at).sum(1) >= 10).all()
+    samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")]
+    pairs, _ = hold_out(random.Random(0).sample(samples, 300), HELD_OUT)
+    questions, documents = zip(*pairs, strict=True)
+    first = modules.Transformer(str(data_dir / guide), max_seq_length=LONGEST)
+    pooling = modules.Pooling(dimension_of(first)["dimension"], pooling_mode="cls")
+    mined = mine_hard_negatives(
+        Dataset.from_dict({"query": questions, "document": documents}),
+        SentenceTransformer(modules=[first, pooling], device="cpu"),
+        range_min=HARD - 1,
+        num_negatives=1,
+        verbose=False,
+    )
+    expected = {(row["query"], row["document"]): row["negative"] for row in mined}
+    assert {pair: documents[hard] for pair, hard in zip(pairs, guided.hard.tolist(), strict=True)} == expected
     assert (own.hard != guided.hard).any()
     arm, cell = "fixed:temperature=0.05+infonce+guide:margin=0.05", Cell(passes=1, batch=64)
     for hard in (False, True):
