@@ -188,9 +188,9 @@ def differences_by_length(arguments: str) -> dict[str, dict[str, list[float]]]:
     return columns
 
 
-def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], _: str) -> list[str]:
-    """Without arguments: a table of `temperature_law_fit` or `temperature_regret`, of the results in some folders."""
-    return _table(rows(*(read_measured(sorted((RESULTS / folder).glob("*.jsonl"))) for folder in folders)))
+def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], others: str) -> list[str]:
+    """Other folders than the usual ones: a table of `temperature_law_fit` or `temperature_regret`, of the results in them."""
+    return _table(rows(*(read_measured(sorted((RESULTS / folder).glob("*.jsonl"))) for folder in others.split() or folders)))
 
 
 def papers(arguments: str) -> list[str]:

@@ -48,9 +48,9 @@ def variants(measured: Measured) -> dict[str, list[str]]:
 
 
 def advised(measured: Measured) -> str:
-    """Returns the fixed temperature that the guide advises: 0.1 from 16 passes on or from random vectors, else 0.01."""
-    cold = measured.cell.start == "vectors" and measured.cell.passes < 16
-    return f"fixed:temperature={0.01 if cold else 0.1:g}"
+    """Returns the fixed temperature of the guide: 0.2 from centred vectors, 0.1 from random ones or from 16 passes on, or 0.01."""
+    short = {"centred": 0.2, "random": 0.1, "vectors": 0.01}[measured.cell.start]
+    return f"fixed:temperature={max(short, 0.1) if measured.cell.passes >= 16 else short:g}"
 
 
 def over(measured: Measured, arm: str, other: str) -> float:

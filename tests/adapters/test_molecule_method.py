@@ -38,7 +38,8 @@ def both() -> Molecules:
     return Molecules(unlabelled(60), {"one": labelled(200, 1), "three": labelled(200, 3)})
 
 
-def test_the_loss_of_a_step_is_graphcls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("normalised", [None, True])
+def test_the_loss_of_a_step_is_graphcls(normalised: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One way, cosine, the positive left out of the denominator, from the first views to the second."""
     seen: list[Tensor] = []
     build = MoleculeMethod.build
@@ -49,11 +50,12 @@ def test_the_loss_of_a_step_is_graphcls(tmp_path: Path, monkeypatch: pytest.Monk
         return module
 
     monkeypatch.setattr(MoleculeMethod, "build", watched)
-    results = run(tmp_path, training=STEPS)
+    results = run(tmp_path, training=STEPS, last_batch_norm=normalised)
     assert [len(each) for each in seen] == [50, 50, 51, 51] * 2, "a last batch of one joins the one before it"
     assert len(results["history"]) == 4
     for entry, view_a, view_b in zip(results["history"], seen[::2], seen[1::2], strict=True):
         assert not torch.allclose(view_a, view_b)
+        assert bool((view_a.mean(0).abs() < 1e-5).all()) == bool(normalised)
         logits = (cosine_similarity(view_a[:, None], view_b[None], dim=2) / 0.1).exp()
         positive = logits.diagonal()
         expected = -(positive / (logits.sum(1) - positive)).log().mean()

@@ -36,6 +36,7 @@ from tempplug_benchmarks.temperature_law import (
 )
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
 from tempplug_benchmarks.temperature_regret import (
+    advised,
     cell_rows,
     negative_cell_rows,
     negative_rows,
@@ -214,6 +215,12 @@ def judged(data: str, cell: Cell, figures: dict[str, tuple[float, float]], tempe
     return Measured(data, cell, 10, held_out, test, dict.fromkeys(figures, temperature))
 
 
+def test_the_advice_depends_on_start_and_length() -> None:
+    expected = {("vectors", 4): 0.01, ("vectors", 16): 0.1, ("random", 4): 0.1, ("centred", 4): 0.2, ("centred", 16): 0.2}
+    for (start, passes), temperature in expected.items():
+        assert advised(judged("a", Cell(passes=passes, start=start), {})) == f"fixed:temperature={temperature:g}"
+
+
 def test_regret_is_to_the_best_arm_by_held_out_pairs_and_a_search_is_by_them_too() -> None:
     cells = [
         judged(
@@ -231,9 +238,9 @@ def test_regret_is_to_the_best_arm_by_held_out_pairs_and_a_search_is_by_them_too
         for data, shift in (("a", 0.0), ("b", 2.0))
         for passes in (1, 4)
     ]
-    header, advised, fixed, macl = regret_rows(cells)
-    assert len(header) == len(advised) == len(fixed) == len(macl)
-    assert advised[:2] == ["`fixed` as the guide advises", "-51.0, -52.0"]
+    header, of_guide, fixed, macl = regret_rows(cells)
+    assert len(header) == len(of_guide) == len(fixed) == len(macl)
+    assert of_guide[:2] == ["`fixed` as the guide advises", "-51.0, -52.0"]
     # The best arm is macl at 0.2 (held-out 9), 48 or 50 on the test: fixed 0.05 is 16.7 and 20 % below it.
     assert fixed == ["`fixed`", "-18.3, -20.0", "-", "+2.1, +0.0", "-", "-"]
     assert macl[1] == "-8.2, -8.3"

@@ -19,6 +19,7 @@ from tempplug_adapters.graph.evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.node_data import load_graph, scaled_features
 from tempplug_adapters.graph.nodes import Nodes, one_graph
+from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraceRecipe
 from tempplug_adapters.graph.user_modules import (
     Augmentation,
@@ -66,14 +67,12 @@ class GRACE(nn.Module):
         width: int = 32,
         projection: int = 32,
         embedding: int | None = None,
-        last_batch_norm: bool = False,
+        last_batch_norm: bool | None = None,
     ) -> None:
         super().__init__()
         self.encoder: Any = encoder
         outwards = width if embedding is None else embedding
-        self.projection_head = nn.Sequential(nn.Linear(width, projection), nn.ELU(), nn.Linear(projection, outwards))
-        if last_batch_norm:
-            self.projection_head.append(nn.BatchNorm1d(outwards, affine=False))
+        self.projection_head = projection_head(width, projection, outwards, nn.ELU(), last_batch_norm)
 
     def forward(
         self,
@@ -125,9 +124,9 @@ class GraceModule(nn.Module):
         self.features, self.columns = features, columns
         if encoder is None:
             own = GCN(columns, recipe.hidden, recipe.layers, recipe.activation)
-            self.grace = GRACE(own, recipe.hidden, recipe.projection, last_batch_norm=bool(recipe.last_batch_norm))
+            self.grace = GRACE(own, recipe.hidden, recipe.projection, last_batch_norm=recipe.last_batch_norm)
         else:
-            self.grace = GRACE(encoder, width, recipe.projection, recipe.hidden, bool(recipe.last_batch_norm))
+            self.grace = GRACE(encoder, width, recipe.projection, recipe.hidden, recipe.last_batch_norm)
         self.loss_fn = loss_fn
 
     @property

@@ -17,6 +17,7 @@ from tempplug_adapters.graph.augmentation import augment, check_pool, user_views
 from tempplug_adapters.graph.evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
 from tempplug_adapters.graph.graph_data import GraphBatch, Graphs
 from tempplug_adapters.graph.graph_files import load_ogb, load_tu, read_graphs
+from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraphCLRecipe
 from tempplug_adapters.graph.user_modules import Augmentation, UserGraphEncoder, UserMethod, create_encoder, warn_of_unused
 from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
@@ -74,14 +75,12 @@ class GraphCL(nn.Module):
     """
 
     def __init__(
-        self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None, last_batch_norm: bool = False
+        self, features: int, hidden: int = 32, layers: int = 3, encoder: Any = None, last_batch_norm: bool | None = None
     ) -> None:
         super().__init__()
         self.encoder = GINEncoder(features, hidden, layers) if encoder is None else encoder
         width = layers * hidden
-        self.projection_head = nn.Sequential(nn.Linear(self.encoder.width, width), nn.ReLU(), nn.Linear(width, width))
-        if last_batch_norm:
-            self.projection_head.append(nn.BatchNorm1d(width, affine=False))
+        self.projection_head = projection_head(self.encoder.width, width, width, nn.ReLU(), last_batch_norm)
         for module in (self if encoder is None else self.projection_head).modules():
             if isinstance(module, nn.Linear):
                 nn.init.xavier_uniform_(module.weight)
@@ -116,7 +115,7 @@ class GraphCLModule(nn.Module):
     ) -> None:
         super().__init__()
         self.features = features
-        self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder, bool(recipe.last_batch_norm))
+        self.graphcl = GraphCL(features, recipe.hidden, recipe.layers, encoder, recipe.last_batch_norm)
         self.loss_fn = loss_fn
 
     @property

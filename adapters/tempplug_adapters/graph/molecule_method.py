@@ -18,6 +18,7 @@ from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
+from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.training.method import ENCODER_FILE, Card, Inputs, Method, Restored, Run, Source
@@ -46,11 +47,16 @@ class Molecules:
 class MoleculeModule(nn.Module):
     """Maps two views of molecules to the loss."""
 
-    def __init__(self, encoder: MoleculeEncoder | OwnMoleculeEncoder, loss_fn: ContrastiveLoss) -> None:
+    def __init__(
+        self,
+        encoder: MoleculeEncoder | OwnMoleculeEncoder,
+        loss_fn: ContrastiveLoss,
+        last_batch_norm: bool | None = None,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         width = encoder.width
-        self.head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+        self.head = projection_head(width, width, width, nn.ReLU(), last_batch_norm)
         self.loss_fn = loss_fn
 
     def forward(self, views: tuple[GraphBatch, GraphBatch], index: Tensor) -> Tensor:
@@ -107,11 +113,14 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
 
     def build(self, recipe: MoleculeRecipe, data: Molecules, loss: Any) -> MoleculeModule:
         """Returns the model with random weights, or around the encoder of an earlier run."""
+        encoder: MoleculeEncoder | OwnMoleculeEncoder
         if name := self.named_module(recipe):
-            return MoleculeModule(OwnMoleculeEncoder(name, recipe.layers, recipe.width), loss)
-        if recipe.encoder is not None:
-            return MoleculeModule(MoleculeEncoder.load(Path(recipe.encoder)), loss)
-        return MoleculeModule(MoleculeEncoder(recipe.layers, recipe.width), loss)
+            encoder = OwnMoleculeEncoder(name, recipe.layers, recipe.width)
+        elif recipe.encoder is not None:
+            encoder = MoleculeEncoder.load(Path(recipe.encoder))
+        else:
+            encoder = MoleculeEncoder(recipe.layers, recipe.width)
+        return MoleculeModule(encoder, loss, recipe.last_batch_norm)
 
     def collate(self, recipe: MoleculeRecipe, data: Molecules, index: Tensor) -> dict[str, Any]:
         """Returns two random views of molecules."""

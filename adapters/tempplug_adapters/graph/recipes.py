@@ -156,6 +156,7 @@ class MoleculeRecipe(Recipe):
     learning_rate: Annotated[float, Number(above=0, help="of pre-training, at its highest")] = 1e-3
     layers: Annotated[int, integer("of the encoder")] = 5
     width: Annotated[int, integer("of the encoder")] = 300
+    last_batch_norm: LastBatchNorm = None
     view_ratio: Annotated[float, Number(at_least=0, below=1, help="fraction of the atoms that a view loses")] = 0.2
     pretrain_file: Annotated[
         str | None, Text(optional=True, help=f"unlabelled SMILES, one a line; none: {UNLABELLED} of the data folder")
