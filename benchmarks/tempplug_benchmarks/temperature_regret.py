@@ -48,7 +48,7 @@ def variants(measured: Measured) -> dict[str, list[str]]:
 
 
 def advised(measured: Measured) -> str:
-    """Returns the fixed temperature of the guide: 0.2 from centred vectors, 0.1 from random ones or from 16 passes on, or 0.01."""
+    """Returns the temperature of the guide: 0.2 from centred vectors, 0.1 from random ones or from 16 passes on, 0.01."""
     short = {"centred": 0.2, "random": 0.1, "vectors": 0.01}[measured.cell.start]
     return f"fixed:temperature={max(short, 0.1) if measured.cell.passes >= 16 else short:g}"
 
