@@ -41,7 +41,7 @@ RESULTS = DOCS.parent / "benchmarks" / "results"
 PAGES = [*sorted(DOCS.glob("**/*.md")), RESULTS / "README.md", DOCS.parent / "README.md"]
 LINKS = "../benchmarks/results"
 NOTHING = "–"
-LAW, FAIR = ("temperature_law_fit", "temperature_law_test"), ("fair_test",)
+LAW, FAIR = ("temperature_law_fit", "temperature_law_test"), ("fair_test_centred",)
 CENTRED, NEGATIVES = ("centred", "centred_test"), {"negatives": ("which_negatives",), "guide": ("good_guide",)}
 """Folders of the results of `temperature_law`."""
 MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))? -->\n\n(?P<table>(?:\|[^\n]*\n)*)")

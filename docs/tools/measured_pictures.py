@@ -27,6 +27,8 @@ DOCS = Path(__file__).resolve().parents[1]
 FOLDER = DOCS / "images" / "measured"
 MEASURED = runpy.run_path(str(DOCS / "measured.py"))
 LENGTHS = "retrieval/small quora scifact squad"
+NODES = "node/small/cora-short node/small/cora node/small/cora-long"
+TAUS = (0.1, 0.25, 0.5, 1.0)
 PASSES = {"short": 1, "recipe": 4, "long": 16}
 GREY = "#7d8590"
 """Readable on a light page and on a dark one."""
@@ -55,6 +57,21 @@ def best_temperatures(cells: Sequence[Measured]) -> Points:
     starts = {"vectors": "start from pretrained vectors", "random": "start from random vectors"}
     by_start = {label: [each for each in cells if each.cell.start == start] for start, label in starts.items()}
     return {label: ([each.steps for each in of], [math.exp(each.best()) for each in of]) for label, of in by_start.items()}
+
+
+def normalised() -> Points:
+    """Returns F1-micro over the temperature minus that of the best one without normalisation, by head and epochs."""
+    asked, metric = MEASURED["_asked"](f"{NODES} | F1-micro 10/10/80")
+    plain, found = [], {}
+    for more, name in (("", ""), ("@last_batch_norm=true", ", normalised")):
+        for number, each in enumerate(asked):
+            means = {row.label: row.summaries[metric.name].mean for row in each.rows}
+            arms = {tau: means.get(f"fixed:temperature={tau:g}+infonce{more}") for tau in TAUS}
+            of = {tau: mean for tau, mean in arms.items() if mean is not None}
+            plain = [*plain, max(of.values())][: len(asked)]
+            epochs = f"{each.profile.recipe.num_train_epochs:,.0f} epochs{name}"
+            found[epochs] = ([*of], [mean - plain[number] for mean in of.values()])
+    return found
 
 
 def lost(cells: Sequence[Measured]) -> dict[str, Rows]:
@@ -162,6 +179,16 @@ def centring() -> Figure:
     return figure
 
 
+def last_batch_norm() -> Figure:
+    """Returns the picture of `normalised`."""
+    points = normalised()
+    title = "F1-micro, points above or below the best temperature without normalisation"
+    styles = [(*each[:2], dashes) for dashes in ("--", "-") for each in STYLES[: len(points) // 2]]
+    figure = draw_points(title, "temperature τ; GRACE on Cora", points, styles=styles)
+    label_ratios(figure.axes[0].xaxis)
+    return figure
+
+
 def svg(figure: Figure) -> str:
     """Returns a picture as the text of a file."""
     return svg_text(figure, figure.axes[0].get_title(loc="left"))
@@ -169,6 +196,7 @@ def svg(figure: Figure) -> str:
 
 PICTURES = {
     "centring": centring,
+    "last-batch-norm": last_batch_norm,
     "length": length,
     "best-temperature": best_temperature,
     "budgets": budgets,

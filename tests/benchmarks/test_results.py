@@ -113,6 +113,9 @@ def test_different_experiments_are_never_averaged(toy: ModuleType, tmp_path: Pat
     with pytest.raises(DataError, match=r"of different experiments \(they differ in recipe\)"):
         compare(load_results(tmp_path), {"toy": toy.SUITE})
     runs[1].path(tmp_path).unlink()
+    changed(runs[2].path(tmp_path), lambda content: content["recipe"].update(added_later=None))
+    assert len(consistent(load_results(tmp_path)).results) == 2
+    compare(load_results(tmp_path), {"toy": toy.SUITE})
     changed(runs[2].path(tmp_path), put("strategy", value="fixed:temperature=1"))
     with pytest.raises(DataError, match="they differ in strategy"):
         compare(load_results(tmp_path), {"toy": toy.SUITE})

@@ -19,7 +19,7 @@ from tempplug_benchmarks.temperature_law_fit import Measured
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 # of the 300 units of a picture's height: rounding on another processor may move points by less than the eye can see
 MOVED = 1.5
-NAMES = ("centring", "length", "best-temperature", "budgets", "negatives")
+NAMES = ("centring", "last-batch-norm", "length", "best-temperature", "budgets", "negatives")
 
 
 @pytest.fixture(scope="module")

@@ -317,8 +317,12 @@ def _values(results: Sequence[Result], profile: Profile) -> dict[str, dict[int, 
 
 
 def _experiment(result: Result) -> dict[str, Any]:
-    """Returns the data that all results of an arm share; a control's temperature varies with the seed."""
+    """Returns the data that all results of an arm share; a control's temperature varies with the seed.
+
+    A setting with the value none may have been added after the other results.
+    """
     identity = result.identity()
+    identity["recipe"] = {name: value for name, value in identity["recipe"].items() if value is not None}
     return {**identity, "strategy": "fixed"} if Arm(result.arm).controlled else identity
 
 
