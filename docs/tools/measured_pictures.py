@@ -19,6 +19,8 @@ from matplotlib.figure import Figure
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_benchmarks.arm import UNTRAINED
 from tempplug_benchmarks.report.drawing import label_ratios
+from tempplug_benchmarks.results import load_results
+from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.temperature_centring import over_temperature, unseen
 from tempplug_benchmarks.temperature_law_fit import Measured, read_measured
 from tempplug_benchmarks.temperature_regret import arms_by_budget, by_negatives, gains, intervals, regrets
@@ -27,7 +29,7 @@ DOCS = Path(__file__).resolve().parents[1]
 FOLDER = DOCS / "images" / "measured"
 MEASURED = runpy.run_path(str(DOCS / "measured.py"))
 LENGTHS = "retrieval/small quora scifact squad"
-NODES = "node/small/cora-short node/small/cora node/small/cora-long"
+EPOCHS = {"cora-short": "50", "cora": "200", "cora-long": "1,000"}
 TAUS = (0.1, 0.25, 0.5, 1.0)
 PASSES = {"short": 1, "recipe": 4, "long": 16}
 GREY = "#7d8590"
@@ -59,18 +61,20 @@ def best_temperatures(cells: Sequence[Measured]) -> Points:
     return {label: ([each.steps for each in of], [math.exp(each.best()) for each in of]) for label, of in by_start.items()}
 
 
-def normalised() -> Points:
+def normalised(results: Sequence[Result]) -> Points:
     """Returns F1-micro over the temperature minus that of the best one without normalisation, by head and epochs."""
-    asked, metric = MEASURED["_asked"](f"{NODES} | F1-micro 10/10/80")
-    plain, found = [], {}
+    found: dict[str, tuple[list[float], list[float]]] = {}
     for more, name in (("", ""), ("@last_batch_norm=true", ", normalised")):
-        for number, each in enumerate(asked):
-            means = {row.label: row.summaries[metric.name].mean for row in each.rows}
-            arms = {tau: means.get(f"fixed:temperature={tau:g}+infonce{more}") for tau in TAUS}
-            of = {tau: mean for tau, mean in arms.items() if mean is not None}
-            plain = [*plain, max(of.values())][: len(asked)]
-            epochs = f"{each.profile.recipe.num_train_epochs:,.0f} epochs{name}"
-            found[epochs] = ([*of], [mean - plain[number] for mean in of.values()])
+        for task, epochs in EPOCHS.items():
+            arms = {tau: f"fixed:temperature={tau:g}+infonce" for tau in TAUS}
+            values = {
+                arm: [each.metrics["F1-micro 10/10/80"] for each in results if (each.task, each.arm) == (task, arm)]
+                for plain in arms.values()
+                for arm in (plain, f"{plain}@last_batch_norm=true")
+            }
+            best = max(fmean(values[plain]) for plain in arms.values() if values[plain])
+            of = {tau: fmean(values[plain + more]) - best for tau, plain in arms.items() if values[plain + more]}
+            found[f"{epochs} epochs{name}"] = ([*of], [*of.values()])
     return found
 
 
@@ -181,7 +185,7 @@ def centring() -> Figure:
 
 def last_batch_norm() -> Figure:
     """Returns the picture of `normalised`."""
-    points = normalised()
+    points = normalised(load_results(MEASURED["RESULTS"] / "node" / "small").results)
     title = "F1-micro, points above or below the best temperature without normalisation"
     styles = [(*each[:2], dashes) for dashes in ("--", "-") for each in STYLES[: len(points) // 2]]
     figure = draw_points(title, "temperature τ; GRACE on Cora", points, styles=styles)
