@@ -110,7 +110,7 @@ def spread(arguments: str) -> list[str]:
     header = ["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]
     lines = [header]
     for each in _asked(arguments)[0]:
-        metric, own = each.primary, Arm(each.baseline).parts
+        metric, own = each.primary, _temperature(each.baseline)
         fixed = [row for row in each.rows if own and (_temperature(row.label) or (0, ""))[1] == own[1]]
         fixed = [row for row in fixed if metric.name in row.summaries]
         if len(fixed) < 2 or each.signal is False:
@@ -332,9 +332,9 @@ def _ordered(rows: Iterable[ArmRow]) -> list[ArmRow]:
 
 
 def _temperature(label: str) -> tuple[float, str] | None:
-    """Returns temperature and objective of an arm with a fixed temperature, otherwise None."""
-    strategy, objective = Arm(label).parts or (label, "")
-    return (float(parse_spec(strategy)[1]["temperature"]), objective) if strategy.startswith("fixed:") else None
+    """Returns temperature and the rest of the label of an arm with a fixed temperature, otherwise None."""
+    strategy, _ = Arm(label).parts or (label, "")
+    return (float(parse_spec(strategy)[1]["temperature"]), label.partition("+")[2]) if strategy.startswith("fixed:") else None
 
 
 def _tau(row: ArmRow) -> str:

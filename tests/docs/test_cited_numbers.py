@@ -110,7 +110,7 @@ def test_the_cost_of_a_bad_temperature_is_recomputed() -> None:
             place, metric = place_of(row[0])
             assert any(fnmatch(place, each) for each in arguments.split())
             found = values(place)
-            baselines = [arm for arm in found if re.match(rf"fixed:temperature={row[2]}\+", arm)]
+            baselines = [arm for arm in found if re.fullmatch(rf"fixed:temperature={row[2]}\+[^@]*", arm)]
             (baseline,) = baselines if len(baselines) == 1 else [declared(place)]
             objective = baseline.rpartition("+")[2]
             fixed = {arm: of(found, arm, metric) for arm in found if re.fullmatch(rf"fixed:\S+=\S+\+{objective}", arm)}

@@ -108,3 +108,21 @@ def test_gains_of_terms_are_those_of_the_table(tool: dict[str, Any]) -> None:
         assert {name: f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for name, (mean, low, high) in drawn.items()} == {
             name: cells[place].rpartition(", ")[0] for name, cells in shown.items()
         }
+
+
+def test_lines_over_the_temperature_of_nodes_are_those_of_the_table(tool: dict[str, Any]) -> None:
+    shown = table("graphs.md", "tasks: node/small/cora-short node/small/cora node/small/cora-long | F1-micro 10/10/80")
+    for series, points in dots(tool["PICTURES"]["last-batch-norm"]()).items():
+        place = ["50 epochs", "200 epochs", "1,000 epochs"].index(series.removesuffix(", normalised"))
+        more = "@last_batch_norm=true" if series.endswith("normalised") else ""
+        means = {
+            name.partition("=")[2].removesuffix("+infonce" + more): float(cells[place].strip("*").split(" ")[0])
+            for name, cells in shown.items()
+            if re.fullmatch(rf"fixed:temperature=[\d.]+\+infonce{more}", name) and cells[place] != "–"
+        }
+        best = max(
+            float(cells[place].strip("*").split(" ")[0])
+            for name, cells in shown.items()
+            if re.fullmatch(r"fixed:\S+\+infonce", name) and cells[place] != "–"
+        )
+        assert {f"{x:g}": pytest.approx(y, abs=0.011) for x, y in points} == {name: mean - best for name, mean in means.items()}

@@ -126,11 +126,12 @@ def _one_a_data_set(found: Sequence[TaskColumn]) -> list[TaskColumn]:
 
 
 def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
-    """Returns one row for each strategy, by name: the arm of the recipe, or else the first arm."""
+    """Returns one row for each strategy, by name: the arm of the recipe, or else the first arm with the baseline's settings."""
     chosen: dict[str, ArmRow] = {}
+    settings = comparison.baseline.partition("@")[2]
     for row in comparison.rows:
         parts = Arm(row.label).parts
-        if comparison.primary.name not in row.summaries or not parts:
+        if comparison.primary.name not in row.summaries or not parts or row.label.partition("@")[2] != settings:
             continue
         if row.label == comparison.baseline:
             chosen[BASELINE] = row

@@ -151,7 +151,7 @@ def best_baseline(task: Task, values: Values, profile: Profile) -> tuple[str, bo
 def best_configurations(task: Task, values: Values, profile: Profile) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Returns the best configuration and all configurations of each arm, by label, if all have results.
 
-    Fixed temperatures are left out, because the best of them is the baseline.
+    Fixed temperatures are left out, because the best of them is the baseline; so are those with settings of their own.
 
     Args:
         task: the task of the results.
@@ -164,7 +164,7 @@ def best_configurations(task: Task, values: Values, profile: Profile) -> dict[st
     used = set(fixed_temperatures(task, values))
     # tuned configurations of an arm have more options and are listed after it
     for label in sorted(values, key=lambda label: (profile.arm(label) is None, len(label))):
-        if label in used or not Arm(label).contrasts:
+        if label in used or not Arm(label).contrasts or (label.startswith("fixed:") and "@" in label):
             continue
         arm = profile.arm(label) or parse_arm(label, profile.recipe)
         labels = tuple(each.label for each in configurations(task, profile, arm))
