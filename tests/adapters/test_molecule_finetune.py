@@ -88,7 +88,7 @@ def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Pa
     start = encoder()
     before = {name: value.clone() for name, value in start.state_dict().items()}
     data = replace(labelled(), encoder=start)
-    results = train_toy(FINE_TUNING, tmp_path / "tuned", data, None, num_train_epochs=8, dropout=0.1)
+    results = train_toy(FINE_TUNING, tmp_path / "tuned", data, None, num_train_epochs=12, dropout=0.1)
     assert all(torch.equal(value, before[name]) for name, value in start.state_dict().items())
     assert start.dropout == 0
     assert min(results["evaluation"][name] for name in ("roc_auc", "valid_roc_auc")) > 80
@@ -104,7 +104,7 @@ def test_fine_tuning_leaves_the_encoder_alone_and_learns_the_labels(tmp_path: Pa
             tmp_path / "tuned",
             replace(data, encoder=encoder(1)),
             None,
-            num_train_epochs=8,
+            num_train_epochs=12,
             resume_from_checkpoint="auto",
         )
 

@@ -41,7 +41,7 @@ def test_figures_of_metrics_are_those_of_the_evaluations() -> None:
 
 
 def test_large_images_have_dystress_with_its_higher_range() -> None:
-    for task in VISION.tasks:
+    for task in (each for each in VISION.tasks if "paper" in each.profiles):
         profile = task.profile("paper")
         found = [arm for arm in profile.arms if arm.label.startswith("dystress")]
         assert bool(found) != (task.method.name in ("simsiam", "barlow-twins"))
