@@ -78,7 +78,7 @@ def test_settings_reach_the_method() -> None:
     assert made["barlow-twins"].redundancy_weight == 0.25
     assert layers(made["supcon"].projection_head) == [(16, 16), (16, 8)]
     heads = [("supcon", None, True), ("simclr", False, False), ("moco", None, False), ("moco", True, True)]
-    for method, given, normalised in heads:
+    for method, given, normalised in [*heads, ("simsiam", None, True), ("simsiam", False, False)]:
         changed: Any = built(method, last_batch_norm=given).step
         assert isinstance(list(changed.projection_head.modules())[-1], nn.BatchNorm1d) == normalised
     paper: Any = built("nnclr", embedding_dimension=256, hidden_dimension=None).step

@@ -186,3 +186,10 @@ def test_what_stands_in_for_a_task_s_data_is_told_wherever_the_task_is_named(fou
         assert f"## toy / {name} / quick" in told
         assert f"| toy / {name}: STSB |" in told
     assert "<b>one (on digits)</b>" in "".join(TrainingReport(digits, []).html_parts())
+
+
+def test_an_arm_with_settings_of_its_own_does_not_stand_for_its_strategy(every: dict[str, Comparison]) -> None:
+    one = every["one"]
+    rows = [replace(row, label=f"{row.label}@steps=20") if row.label.startswith("macl") else row for row in one.rows]
+    (found,) = columns([replace(one, rows=tuple(rows))])
+    assert set(found.rows) == {"fixed", "temperature-free"}

@@ -21,7 +21,7 @@ from tempplug_benchmarks.report.significance import Significance
 from tempplug_benchmarks.report.tables import CONTROLS, conclusion, headline, reading, remarks
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import Run, plan
-from tempplug_benchmarks.run.tuning import best, configurations, controls, expanded, fixed_temperatures
+from tempplug_benchmarks.run.tuning import best, best_configurations, configurations, controls, expanded, fixed_temperatures
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.tasks import node
 from tempplug_benchmarks.tasks.images import LONG_TAIL
@@ -73,6 +73,13 @@ def test_candidates_are_compared_over_the_seeds_that_all_have(toy: ModuleType) -
     assert best(["a", "c"], values, profile) is None
     values["b"]["error"] = {3: 0.1}
     assert best(["a", "b"], values, profile) == "b", "none is common"
+
+
+def test_fixed_temperatures_with_settings_of_their_own_are_no_search(toy: ModuleType) -> None:
+    task = tunable(toy).tasks[0]
+    changed = [f"{each}@steps=20" for each in FIXED]
+    values = {label: {"error": {0: 0.1}} for label in (*FIXED, *changed, *GRID)}
+    assert best_configurations(task, values, task.profiles["quick"]).keys() == {"macl+infonce"}
 
 
 def test_every_strategy_of_every_suite_has_the_same_number(toy: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

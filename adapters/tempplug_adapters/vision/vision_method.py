@@ -150,6 +150,8 @@ class VisionMethod(Method[Any, VisionImages]):
         given = {"hidden_dimension": getattr(recipe, "hidden_dimension", None), "out_dimension": size}
         if recipe.last_batch_norm is not None:
             given["last_batch_norm"] = recipe.last_batch_norm
+        if recipe.last_batch_norm is False:
+            given["last_affine"] = True  # SimSiam's False belongs to the normalisation
         if hasattr(recipe, "head_layers"):
             given["layers"] = recipe.head_layers
         made: list[Any] = [nn.ModuleList(design.head(backbone.dimension, **given) for _ in range(count))]

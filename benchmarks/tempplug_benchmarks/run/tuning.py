@@ -164,7 +164,8 @@ def best_configurations(task: Task, values: Values, profile: Profile) -> dict[st
     used = set(fixed_temperatures(task, values))
     # tuned configurations of an arm have more options and are listed after it
     for label in sorted(values, key=lambda label: (profile.arm(label) is None, len(label))):
-        if label in used or not Arm(label).contrasts or (label.startswith("fixed:") and "@" in label):
+        parts = Arm(label).parts
+        if label in used or not parts or ("@" in label and parse_spec(parts[0])[0] == "fixed"):
             continue
         arm = profile.arm(label) or parse_arm(label, profile.recipe)
         labels = tuple(each.label for each in configurations(task, profile, arm))
