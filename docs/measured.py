@@ -15,25 +15,22 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import lru_cache, partial
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from scipy.stats import spearmanr
-
 from tempplug.arguments import parse_spec
-from tempplug_benchmarks import temperature_centring as centring
+from tempplug_benchmarks import temperature_centring as centring, temperature_regret as regret
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
+from tempplug_benchmarks.report.lengths import ByLength, differences_by_length, length_rows
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.temperature_law_fit import law_rows, loss_rows, read_measured
-from tempplug_benchmarks.temperature_regret import cell_rows, negative_cell_rows, negative_rows, regret_rows, start_rows
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -106,14 +103,13 @@ def metrics(arguments: str) -> list[str]:
 
 
 def spread(arguments: str) -> list[str]:
-    """``TASK TASK …``: the worst of the measured fixed temperatures, minus the baseline."""
-    header = ["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]
-    lines = [header]
+    """``TASK TASK …``: the worst of the measured fixed temperatures, minus the baseline; tasks with one seed are left out."""
+    lines = [["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]]
     for each in _asked(arguments)[0]:
         metric, own = each.primary, _temperature(each.baseline)
         fixed = [row for row in each.rows if own and (_temperature(row.label) or (0, ""))[1] == own[1]]
         fixed = [row for row in fixed if metric.name in row.summaries]
-        if len(fixed) < 2 or each.signal is False:
+        if len(fixed) < 2 or each.signal is False or min(row.summaries[metric.name].count for row in fixed) < 2:
             continue
         sign = 1 if metric.higher_is_better else -1
         worst = min(fixed, key=lambda row: sign * row.summaries[metric.name].mean)
@@ -128,8 +124,12 @@ def spread(arguments: str) -> list[str]:
 
 
 def strategies(arguments: str) -> list[str]:
-    """``TASK TASK …``: each strategy as the task's recipe has it, minus the baseline, with Holm's p and a mark after it."""
+    """``TASK TASK …``: each strategy as the task's recipe has it, minus the baseline, with Holm's p and a mark after it.
+
+    Tasks with one seed are left out.
+    """
     compared = [each for each in columns(_asked(arguments)[0]) if len(each.rows) > 1 and each.comparison.signal is not False]
+    compared = [each for each in compared if "1" not in _seeds(each.rows.values(), each.comparison.primary).split()]
     names = sorted({name for each in compared for name in each.rows} - {"fixed"})
     lines = [["task", "baseline", *(f"`{name}`" for name in names), "seeds"]]
     for each in compared:
@@ -158,34 +158,17 @@ def temperatures(arguments: str) -> list[str]:
 
 
 def lengths(arguments: str) -> list[str]:
-    """``SUITE/PROFILE SET SET …``: arms × lengths, in per cent of the baseline: mean over the sets, and the worst of them.
-
-    The tasks of a set are ``SET-short``, ``SET`` and ``SET-long``, and each has a baseline of its own, the fixed temperature
-    that is best on validation data. The last row has Spearman's correlation of the means with those of the column before.
-    """
-    columns = differences_by_length(arguments)
-    lines = [["strategy+objective", *(f"{length}: mean, worst" for length in columns)]]
-    for label in columns["short"]:
-        cells = [f"{fmean(of[label]):+.1f}, {min(of[label]):+.1f}" for of in columns.values()]
-        lines.append([f"`{label}`", *cells])
-    trained = [label for label in columns["short"] if label != UNTRAINED.label]
-    means = [[fmean(of[label]) for label in trained] for of in columns.values()]
-    orders = [f"{spearmanr(*pair).statistic:+.2f}" for pair in pairwise(means)]
-    return _table([*lines, ["order: correlation with the column before", NOTHING, *orders]])
+    """``SUITE/PROFILE SET SET … [| BASELINE]``: see `length_rows`."""
+    header, *rows, orders = length_rows(differences_of(arguments))
+    return _table([header, *sorted(rows, key=lambda row: _order(row[0].strip("`"))), orders])
 
 
-def differences_by_length(arguments: str) -> dict[str, dict[str, list[float]]]:
-    """Returns the differences of `lengths` by length and arm, one for each set, in per cent."""
-    where, *sets = arguments.split()
-    columns: dict[str, dict[str, list[float]]] = {}
-    for length, suffix in {"short": "-short", "recipe": "", "long": "-long"}.items():
-        of = columns[length] = {}
-        for comparison in _asked(" ".join(f"{where}/{each}{suffix}" for each in sets))[0]:
-            metric = comparison.primary.name
-            means = {row.label: row.summaries[metric].mean for row in comparison.rows if metric in row.summaries}
-            for label in sorted(means, key=_order):
-                of.setdefault(label, []).append(100 * (means[label] / means[comparison.baseline] - 1))
-    return columns
+def differences_of(arguments: str) -> ByLength:
+    """Returns the differences of `lengths`."""
+    places, _, baseline = (part.strip() for part in arguments.partition("|"))
+    where, *sets = places.split()
+    found = {each.task.name: each for each in _comparisons() if _place(each).startswith(f"{where}/")}
+    return differences_by_length(found, sets, baseline)
 
 
 def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], others: str) -> list[str]:
@@ -249,22 +232,19 @@ def graph_cost(_: str) -> list[str]:
     """Without arguments: time and memory of GRACE, of ``node_speed.json`` and ``node_large.json``."""
     speed, large = _json("node_speed.json"), _json("node_large.json")
     epochs, own = speed["epochs"], large["own_encoder"]["nodes_169343"]["temperature-free"]
-    ratio = speed["plain_seconds"] / speed["tempplug_seconds"]
-    after, gat = large["after"], f"GAT, generated graph of ogbn-arxiv's layout, 169,343 nodes, {LARGE}: the whole command"
+    ratio, batches = speed["plain_seconds"] / speed["tempplug_seconds"], "batches of 1,024"
+    after, gat = large["after"], f"GAT, generated graph of ogbn-arxiv's layout, 169,343 nodes, {batches}: the whole command"
     plain = f"the same model with the loss in plain PyTorch: {ratio:.1f} times as much"
     return _table(
         [
             ["what", "CPU seconds, one thread", "peak memory, GiB", "beside it"],
             [f"{epochs} epochs on CiteSeer", f"{speed['tempplug_seconds']:.2f}", NOTHING, plain],
-            [f"200,000 nodes, {LARGE}: a step", f"{after['step_seconds']:.2f}", f"{after['epoch_peak_gib']}", "width 128"],
+            [f"200,000 nodes, {batches}: a step", f"{after['step_seconds']:.2f}", f"{after['epoch_peak_gib']}", "width 128"],
             ["… all representations", *_figures(after, "representations_seconds", "representations_peak_gib"), NOTHING],
             ["… evaluation by both protocols", *_figures(after, "evaluation_seconds", "evaluation_peak_gib"), NOTHING],
             [gat, *_figures(own, "cpu_seconds", "peak_gib"), "one epoch with evaluation"],
         ]
     )
-
-
-LARGE = "batches of 1,024"
 
 
 def _of_speed(kind: str, arguments: str) -> list[str]:
@@ -386,12 +366,14 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
     **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
     **{name: partial(_of_cells, rows, LAW) for name, rows in (("law", law_rows), ("law-losses", loss_rows))},
-    **{name: partial(_of_cells, rows, FAIR) for name, rows in (("regret", regret_rows), ("regret-cells", cell_rows))},
+    "regret": partial(_of_cells, regret.regret_rows, FAIR),
+    "regret-cells": partial(_of_cells, regret.cell_rows, FAIR),
     "centred": partial(_of_cells, centring.gain_rows, CENTRED),
     "centred-losses": partial(_of_cells, centring.loss_rows, CENTRED),
-    "target": partial(_of_cells, start_rows, ("target_probability_test",)),
-    **{kind: partial(_of_cells, negative_rows, of) for kind, of in NEGATIVES.items()},
-    **{f"{kind}-cells": partial(_of_cells, negative_cell_rows, of) for kind, of in NEGATIVES.items()},
+    "target": partial(_of_cells, regret.start_rows, ("target_probability_test",)),
+    "batches": partial(_of_cells, regret.batch_rows, ("batch",)),
+    **{kind: partial(_of_cells, regret.negative_rows, of) for kind, of in NEGATIVES.items()},
+    **{f"{kind}-cells": partial(_of_cells, regret.negative_cell_rows, of) for kind, of in NEGATIVES.items()},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
 }

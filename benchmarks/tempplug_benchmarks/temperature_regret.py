@@ -194,6 +194,15 @@ def start_rows(cells: Sequence[Measured]) -> list[list[str]]:
     return loss_table("choice", groups)
 
 
+def batch_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a `loss_table` by the batch, with the temperatures that held-out pairs choose in a last row."""
+    groups: dict[str, list[Measured]] = {}
+    for each in cells:
+        groups.setdefault(f"{each.cell.batch:,}", []).append(each)
+    chosen = [", ".join(each.chosen(each.test).partition("=")[2] for each in of) for of in groups.values()]
+    return [*loss_table("temperature, batches of", groups), ["chosen, by data set", *chosen]]
+
+
 def _default(measured: Measured, name: str) -> str:
     return configurations(measured)[name][0]
 

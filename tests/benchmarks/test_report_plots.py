@@ -19,7 +19,7 @@ from tempplug_benchmarks.results import load_results, summarise
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.training import TrainingReport
 
-DOT = r'<g class="dot[^"]*">(?:<defs>.*?</defs>)?<g><use href="#\w+" x="([\d.]+)"'
+DOT = r'<g class="dot[^"]*">(?:<defs>.*?</defs>)?<use href="#\w+" x="([\d.]+)"'
 TICK = r'<text style="[^"]*text-anchor:middle;[^"]*" x="([\d.]+)"[^>]*>([-\d.]+)</text>'
 CURVE = r'<path d="M ([^"]*)"'
 

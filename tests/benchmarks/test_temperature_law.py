@@ -37,6 +37,7 @@ from tempplug_benchmarks.temperature_law import (
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
 from tempplug_benchmarks.temperature_regret import (
     advised,
+    batch_rows,
     cell_rows,
     negative_cell_rows,
     negative_rows,
@@ -287,6 +288,22 @@ def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
     assert same_key[1] == same_key[3]
     assert mined == ["no term, mined hard negatives", "+5.0 [-58.5, +68.5], 0.5", "+0.0", "-", "-"]
     assert start_rows(cells)[1][1:] == ["-22.3, -23.1", "-", "-22.3, -23.1"]  # 40 of 51 and 52
+
+
+def test_losses_by_batch_and_the_temperatures_chosen_there() -> None:
+    cells = [
+        judged(
+            data, Cell(passes=4, batch=batch), {"fixed:temperature=0.1": (held_out, 40.0), "fixed:temperature=0.2": (0.5, 50.0)}
+        )
+        for data, held_out in (("a", 0.4), ("b", 0.6))
+        for batch in (32, 2048)
+    ]
+    assert batch_rows(cells) == [
+        ["temperature, batches of", "32: mean, worst", "2,048: mean, worst"],
+        ["`fixed:temperature=0.1`", "-10.0, -20.0", "-10.0, -20.0"],
+        ["`fixed:temperature=0.2`", "+12.5, +0.0", "+12.5, +0.0"],
+        ["chosen, by data set", "0.2, 0.1", "0.2, 0.1"],
+    ]
 
 
 def test_centring_gains_over_the_tuned_temperature_without_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import runpy
 import statistics
@@ -10,7 +11,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
-from committed_results import RESULTS, ROOT, check_difference, check_holm, check_mean, half, looks, numbers, of, values
+from committed_results import RESULTS, ROOT, Values, check_difference, check_holm, check_mean, half, looks, numbers, of, values
+from scipy import stats
 
 from tempplug_benchmarks.suite import load_suite
 
@@ -164,6 +166,55 @@ def test_differences_of_strategies_are_recomputed() -> None:
                 assert "".join(re.findall("[▲▼]", cell)) == news, cell
                 checked += 1
     assert checked > 10
+
+
+def test_differences_by_length_are_recomputed() -> None:
+    """Mean, t interval over the data sets and worst in per cent of the baseline, and Spearman's correlation of the means."""
+    checked = 0
+    for arguments, (_, *rows, orders) in tables("lengths"):
+        places, _, given = (part.strip() for part in arguments.partition("|"))
+        (suite, profile), names = places.split()[0].split("/"), places.split()[1:]
+        means: list[dict[str, float]] = []
+        for column, suffix in enumerate(("-short", "", "-long"), start=1):
+            found = [values(f"{suite}/{profile}/{name}{suffix}") for name in names]
+            sizes = load_suite(suite).task(names[0] + suffix).profile(profile)
+            means.append({})
+            for row in rows:
+                label, cell = row[0].strip("`"), row[column]
+                if cell == "–":
+                    assert label not in found[0]
+                    continue
+                differences = [
+                    100
+                    * (
+                        mean_of(each, label, sizes.primary)
+                        / mean_of(each, given or best(each, sizes.validation), sizes.primary)
+                        - 1
+                    )
+                    for each in found
+                ]
+                expected = [statistics.fmean(differences)]
+                if len(differences) > 1:
+                    expected += [*stats.ttest_1samp(differences, 0).confidence_interval(0.95)] if any(differences) else [0, 0]
+                    expected.append(min(differences))
+                assert numbers(cell) == pytest.approx(expected, abs=0.051), (label, cell)
+                checked += 1
+                if label != "untrained":
+                    means[-1][label] = expected[0]
+        for place, (first, second) in enumerate(itertools.pairwise(means), start=2):
+            both = first.keys() & second.keys()
+            correlation = stats.spearmanr(*([of_length[label] for label in both] for of_length in (first, second))).statistic
+            assert float(orders[place]) == pytest.approx(correlation, abs=0.0051)
+    assert checked > 30
+
+
+def mean_of(found: Values, arm: str, metric: str) -> float:
+    return statistics.fmean(of(found, arm, metric).values())
+
+
+def best(found: Values, metric: str) -> str:
+    """Returns the fixed temperature that is best on validation data."""
+    return max((arm for arm in found if arm.startswith("fixed:")), key=lambda arm: mean_of(found, arm, metric))
 
 
 def test_losses_of_macl_and_of_the_recipes_own_temperature_are_recomputed() -> None:

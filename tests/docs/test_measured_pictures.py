@@ -17,9 +17,10 @@ from tempplug_benchmarks.temperature_law import Cell
 from tempplug_benchmarks.temperature_law_fit import Measured
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+MEAN = re.compile(r"[ ,]")
 # of the 300 units of a picture's height: rounding on another processor may move points by less than the eye can see
 MOVED = 1.5
-NAMES = ("centring", "last-batch-norm", "length", "best-temperature", "budgets", "negatives")
+NAMES = ("centring", "last-batch-norm", "length", "fine-tuning", "best-temperature", "budgets", "negatives")
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +71,21 @@ def test_a_picture_is_what_the_results_give_now(name: str, tool: dict[str, Any])
 
 def test_lines_over_the_length_are_those_of_the_table(tool: dict[str, Any]) -> None:
     found, shown = dots(tool["PICTURES"]["length"]()), table("retrieval.md", f"lengths: {tool['LENGTHS']}")
-    means = {name: [cell.split(", ")[0] for cell in cells] for name, cells in shown.items() if name.endswith("+infonce")}
+    means = {name: [MEAN.split(cell)[0] for cell in cells] for name, cells in shown.items() if name.endswith("+infonce")}
     drawn = {name.replace("fixed ", "fixed:temperature=") + "+infonce": points for name, points in found.items()}
     assert {name: [f"{y:+.1f}" for _, y in points] for name, points in drawn.items()} == means
     assert {tuple(x for x, _ in points) for points in drawn.values()} == {(1, 4, 16)}
+
+
+def test_dots_of_fine_tuning_are_those_of_the_table(tool: dict[str, Any]) -> None:
+    shown, found = table("retrieval.md", f"lengths: {tool['FINE_TUNED']}"), rows(tool["PICTURES"]["fine-tuning"]())
+    del shown["order: correlation with the column before"]
+    for place, passes in enumerate(("half a pass", "2 passes", "8 passes")):
+        drawn = {name.replace("fixed ", "fixed:temperature="): of for (name, series), of in found.items() if series == passes}
+        assert {name: (f"{mean:+.1f}", f"{low:+.1f}") for name, (mean, low, _) in drawn.items()} == {
+            name.removesuffix("+infonce"): (MEAN.split(cells[place])[0], cells[place].rpartition(", ")[2])
+            for name, cells in shown.items()
+        }
 
 
 def test_a_best_temperature_is_drawn_at_its_steps_by_its_start(tool: dict[str, Any]) -> None:

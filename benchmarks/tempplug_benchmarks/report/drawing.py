@@ -98,6 +98,9 @@ def inline(figure: Figure, name: str, title: str, description: str) -> str:
         figure.savefig(written, format="svg", metadata=_UNDATED)
     drawn = re.sub(r"<clipPath.*?</clipPath>|<!--.*?-->", "", written.getvalue().partition("</defs>")[2], flags=re.S)
     drawn = re.sub(r">\s+<", "><", re.sub("<[^>]*>", _tag, drawn)).replace("<defs></defs>", "").strip()
+    drawn = re.sub(r'<path [^>]*style="fill:none"/>', "", drawn)
+    for _ in range(2):  # groups of one element
+        drawn = re.sub(r"<g>(<(?:path|use|text)[^>]*(?:/>|>[^<]*</text>))</g>", r"\1", drawn)
     height = figure.get_figheight() * 72
     size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
     labels = f'role="img" aria-labelledby="{name}-title" aria-describedby="{name}-words"'
@@ -106,7 +109,7 @@ def inline(figure: Figure, name: str, title: str, description: str) -> str:
 
 
 def _tag(found: re.Match[str]) -> str:
-    """Rewrites a tag of matplotlib's SVG: page colours, name as class, numbers with one decimal."""
+    """Rewrites a tag of matplotlib's SVG: page colours, name as class, one decimal, without the page's defaults."""
     tag = found[0]
     for pattern, new in (
         (r"\s+", " "),
@@ -114,7 +117,9 @@ def _tag(found: re.Match[str]) -> str:
         (r"(?<=<g) id=", " class="),
         (r"xlink:href", "href"),
         (r"(\.\d)\d+", r"\1"),
+        (r"(?<=\d)\.0(?!\d)", ""),
         (r"([:;]) ", r"\1"),
+        (r"font-size:11px;|text-anchor:start;?", ""),
         (r" ?([LCz]) ", r"\1"),
     ):
         tag = re.sub(pattern, new, tag)
