@@ -114,6 +114,8 @@ def spread(arguments: str) -> list[str]:
         sign = 1 if metric.higher_is_better else -1
         worst = min(fixed, key=lambda row: sign * row.summaries[metric.name].mean)
         (best,) = [row for row in fixed if row.label == each.baseline]
+        if worst is best:
+            continue
         tried = ", ".join(map(_tau, _ordered(fixed)))
         cells = [f"{_link(each)}: {metric.name}", tried]
         for row in (best, worst):
@@ -159,16 +161,16 @@ def temperatures(arguments: str) -> list[str]:
 
 def lengths(arguments: str) -> list[str]:
     """``SUITE/PROFILE SET SET … [| BASELINE]``: see `length_rows`."""
-    header, *rows, orders = length_rows(differences_of(arguments))
-    return _table([header, *sorted(rows, key=lambda row: _order(row[0].strip("`"))), orders])
+    return _table(length_rows(differences_of(arguments)))
 
 
 def differences_of(arguments: str) -> ByLength:
-    """Returns the differences of `lengths`."""
+    """Returns the differences of `lengths`, with the arms in the order of all tables."""
     places, _, baseline = (part.strip() for part in arguments.partition("|"))
     where, *sets = places.split()
     found = {each.task.name: each for each in _comparisons() if _place(each).startswith(f"{where}/")}
-    return differences_by_length(found, sets, baseline)
+    columns = differences_by_length(found, sets, baseline)
+    return {length: {label: of[label] for label in sorted(of, key=_order)} for length, of in columns.items()}
 
 
 def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], others: str) -> list[str]:

@@ -171,7 +171,7 @@ def fine_tuning() -> Figure:
     """Returns the picture of `by_arm` for MiniLM."""
     found = by_arm(MEASURED["differences_of"](FINE_TUNED))
     passes = {"short": "half a pass", "recipe": "2 passes", "long": "8 passes"}
-    axis = "nDCG@10, % above or below fixed 0.05: a dot at the mean of five data sets, a line to the worst"
+    axis = "nDCG@10, % above or below fixed 0.05: mean of five sets, line to the worst"
     return draw_rows("fine-tuning all-MiniLM-L6-v2", axis, {passes[length]: rows for length, rows in found.items()})
 
 
