@@ -98,9 +98,9 @@ def inline(figure: Figure, name: str, title: str, description: str) -> str:
         figure.savefig(written, format="svg", metadata=_UNDATED)
     drawn = re.sub(r"<clipPath.*?</clipPath>|<!--.*?-->", "", written.getvalue().partition("</defs>")[2], flags=re.S)
     drawn = re.sub(r">\s+<", "><", re.sub("<[^>]*>", _tag, drawn)).replace("<defs></defs>", "").strip()
-    drawn = re.sub(r'<path [^>]*style="fill:none"/>', "", drawn)
-    for _ in range(2):  # groups of one element
-        drawn = re.sub(r"<g>(<(?:path|use|text)[^>]*(?:/>|>[^<]*</text>))</g>", r"\1", drawn)
+    drawn = re.sub(r'<path [^>]*style="fill:none"/>', "", drawn).replace('<text style="fill:var(--ink)"', "<text")
+    for _ in range(2):  # groups of one element or none
+        drawn = re.sub(r"<g>(<(?:path|use|text)[^>]*(?:/>|>[^<]*</text>))?</g>|<g/>", r"\1", drawn)
     height = figure.get_figheight() * 72
     size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
     labels = f'role="img" aria-labelledby="{name}-title" aria-describedby="{name}-words"'

@@ -85,12 +85,15 @@ def score_plot(comparison: Comparison, name: str) -> str:
 
 
 def difference_plot(comparison: Comparison, name: str) -> str:
-    """Returns a plot of the primary metric's paired differences with a dashed line at zero; empty without differences."""
-    metric, marks = comparison.primary, []
+    """Returns a plot of the primary metric's paired differences with a dashed line at zero; empty if all arms have one seed."""
+    metric, marks, single = comparison.primary, [], True
     for row in ordered(comparison):
         if found := row.differences.get(metric.name):
+            single = single and found.count == 1
             low, high = (found.mean if end is None else end for end in (found.low, found.high))
             marks.append(Mark(row.label, format_difference(found, metric), found.mean, low, high, kind=tone(row.significance)))
+    if single:
+        return ""
     return _arms(name, f"{metric.name} minus that of {comparison.baseline}, with 95 % intervals", marks, 0.0)
 
 
@@ -167,7 +170,10 @@ def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> 
         elif max(course["temperature"]) - min(course["temperature"]) > STILL * max(course["temperature"]):
             style = {**_numbered(moving), "label": row.label}
             moving += 1
-        axes.plot(course["step"], course[quantity], **style)
+        steps, values = course["step"], course[quantity]
+        if min(values) == max(values):  # two points draw the same line
+            steps, values = [steps[0], steps[-1]], [values[0], values[0]]
+        axes.plot(steps, values, **style)
         words.append(f"{row.label}: {course[quantity][0]:.3g} at first, {course[quantity][-1]:.3g} at last")
     axes.set_xlabel("step")
     return _curves(figure, axes, name, f"{told} over the steps of the training", words)
