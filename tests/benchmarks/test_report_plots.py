@@ -20,7 +20,7 @@ from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.training import TrainingReport
 
 DOT = r'<g class="dot[^"]*">(?:<defs>.*?</defs>)?<use href="#\w+" x="([\d.]+)"'
-TICK = r'<text style="[^"]*text-anchor:middle;[^"]*" x="([\d.]+)"[^>]*>([-\d.]+)</text>'
+TICK = r'<text class="tick" x="([\d.]+)"[^>]*>([-\d.]+)</text>'
 CURVE = r'<path d="M ([^"]*)"'
 
 

@@ -32,6 +32,7 @@ _CSS = _TEMPLATES.joinpath("report.css").read_text(encoding="utf-8")
 THEME, _DARK = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in _CSS.split("@media")[:2])
 """Colours of the page by name, those of its light scheme, and those of its dark one."""
 _VARIABLES = {colour: f"var(--{name})" for name, colour in THEME.items()}
+_CLASSES = {f'style="{style}"': f'class="{name}"' for name, style in re.findall(r"^svg \.(\w+) \{ (\S+) \}$", _CSS, re.M)}
 COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
 DASHED = (0, (4, 3))
 
@@ -109,7 +110,7 @@ def inline(figure: Figure, name: str, title: str, description: str) -> str:
 
 
 def _tag(found: re.Match[str]) -> str:
-    """Rewrites a tag of matplotlib's SVG: page colours, name as class, one decimal, without the page's defaults."""
+    """Rewrites a tag of matplotlib's SVG: page colours, names and frequent styles as classes, one decimal, no defaults."""
     tag = found[0]
     for pattern, new in (
         (r"\s+", " "),
@@ -123,7 +124,8 @@ def _tag(found: re.Match[str]) -> str:
         (r" ?([LCz]) ", r"\1"),
     ):
         tag = re.sub(pattern, new, tag)
-    return re.sub(r"#\w{6}", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
+    tag = re.sub(r"#\w{6}", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
+    return re.sub(r'style="[^"]*"', lambda style: _CLASSES.get(style[0], style[0]), tag)
 
 
 def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:
