@@ -55,7 +55,8 @@ def length_rows(columns: ByLength) -> list[list[str]]:
     orders = []
     for pair in pairwise(columns.values()):
         both = [label for label in pair[0] if label in pair[1] and label != UNTRAINED.label]
-        orders.append(f"{spearmanr(*([fmean(of[label]) for label in both] for of in pair)).statistic:+.2f}")
+        before, after = ([fmean(of[label]) for label in both] for of in pair)
+        orders.append(f"{spearmanr(before, after).statistic:+.2f}")
     return [*found, ["order: correlation with the column before", NOTHING, *orders]]
 
 
