@@ -103,13 +103,13 @@ def metrics(arguments: str) -> list[str]:
 
 
 def spread(arguments: str) -> list[str]:
-    """``TASK TASK …``: the worst of the measured fixed temperatures, minus the baseline; tasks with one seed are left out."""
+    """``TASK TASK …``: the worst of the measured fixed temperatures, minus the baseline, without tasks of one seed."""
     lines = [["task", "fixed τ that ran", "baseline", "mean", "worst", "mean", "difference, 95 %", "Holm p", "seeds"]]
     for each in _asked(arguments)[0]:
         metric, own = each.primary, _temperature(each.baseline)
         fixed = [row for row in each.rows if own and (_temperature(row.label) or (0, ""))[1] == own[1]]
         fixed = [row for row in fixed if metric.name in row.summaries]
-        if len(fixed) < 2 or each.signal is False or min(row.summaries[metric.name].count for row in fixed) < 2:
+        if len(fixed) < 2 or each.signal is False or _one_seed(fixed, metric):
             continue
         sign = 1 if metric.higher_is_better else -1
         worst = min(fixed, key=lambda row: sign * row.summaries[metric.name].mean)
@@ -130,8 +130,8 @@ def strategies(arguments: str) -> list[str]:
 
     Tasks with one seed are left out.
     """
-    compared = [each for each in columns(_asked(arguments)[0]) if len(each.rows) > 1 and each.comparison.signal is not False]
-    compared = [each for each in compared if "1" not in _seeds(each.rows.values(), each.comparison.primary).split()]
+    found = [each for each in columns(_asked(arguments)[0]) if len(each.rows) > 1 and each.comparison.signal is not False]
+    compared = [each for each in found if not _one_seed(each.rows.values(), each.comparison.primary)]
     names = sorted({name for each in compared for name in each.rows} - {"fixed"})
     lines = [["task", "baseline", *(f"`{name}`" for name in names), "seeds"]]
     for each in compared:
@@ -348,6 +348,10 @@ def _cell(comparison: Comparison, label: str, metric: Metric) -> str:
 def _reported(row: ArmRow, metric: Metric) -> str:
     parts = [(format_cell(line.cells.get(metric.name), metric), line) for line in row.reported]
     return "; ".join(f"{value} ({line.paper.name} {line.table})" for value, line in parts if any(map(str.isdigit, value)))
+
+
+def _one_seed(rows: Iterable[ArmRow], metric: Metric) -> bool:
+    return any(row.summaries[metric.name].count == 1 for row in rows if metric.name in row.summaries)
 
 
 def _seeds(rows: Iterable[ArmRow], metric: Metric, looked: Comparison | None = None) -> str:

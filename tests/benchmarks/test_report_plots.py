@@ -41,6 +41,11 @@ def test_dots_stand_where_the_axis_says_and_what_leaves_it_has_an_arrow(comparis
     drawing = difference_plot(comparison, "difference")
     assert drawing.count('class="off') == 2
     assert across(drawing) == pytest.approx([1.3, -1.2, -3.5], abs=0.05)
+    single = [
+        replace(row, differences={name: replace(each, low=None, high=None, count=1) for name, each in row.differences.items()})
+        for row in comparison.rows
+    ]
+    assert difference_plot(replace(comparison, rows=tuple(single)), "difference") == "", "no interval without a second seed"
     summaries = {"STSB": summarise({0: 7.0, 1: 7.5, 2: 6.5})}
     far = replace(comparison.rows[0], label="untrained", summaries=summaries, differences={})
     drawing = score_plot(replace(comparison, rows=(*comparison.rows, far)), "score")
@@ -117,7 +122,8 @@ def test_the_course_of_trainings_is_the_mean_over_seeds_of_the_same_steps(traine
     assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
     assert drawing.count("other arms, of constant temperature") == 1
     assert "macl+infonce: 0.1 at first, 0.4 at last" in drawing
-    assert drawing.count('class="curve reference"') == 1
+    (constant,) = re.findall(rf'<g class="curve reference">{CURVE}', drawing)
+    assert constant.count("L") == 1, "two points draw it"
     assert "fixed+infonce (baseline)</text>" in drawing
     assert "negative" not in page(TrainingReport((trained,), []).html_parts()), "it was not recorded"
 

@@ -86,14 +86,13 @@ def score_plot(comparison: Comparison, name: str) -> str:
 
 def difference_plot(comparison: Comparison, name: str) -> str:
     """Returns a plot of the primary metric's paired differences with a dashed line at zero; empty if all arms have one seed."""
-    metric, marks, single = comparison.primary, [], True
-    for row in ordered(comparison):
-        if found := row.differences.get(metric.name):
-            single = single and found.count == 1
-            low, high = (found.mean if end is None else end for end in (found.low, found.high))
-            marks.append(Mark(row.label, format_difference(found, metric), found.mean, low, high, kind=tone(row.significance)))
-    if single:
+    metric, marks = comparison.primary, []
+    differences = [(row, found) for row in ordered(comparison) if (found := row.differences.get(metric.name))]
+    if all(found.count == 1 for _, found in differences):
         return ""
+    for row, found in differences:
+        low, high = (found.mean if end is None else end for end in (found.low, found.high))
+        marks.append(Mark(row.label, format_difference(found, metric), found.mean, low, high, kind=tone(row.significance)))
     return _arms(name, f"{metric.name} minus that of {comparison.baseline}, with 95 % intervals", marks, 0.0)
 
 
