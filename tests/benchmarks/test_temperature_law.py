@@ -21,20 +21,9 @@ from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature
-from tempplug_benchmarks.temperature_law import (
-    HARD,
-    HELD_OUT,
-    LONGEST,
-    Cell,
-    LawPlan,
-    Texts,
-    create_loss,
-    load,
-    main,
-    read_lines,
-    train,
-)
+from tempplug_benchmarks.temperature_law import MODELS, Cell, LawPlan, create_loss, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
+from tempplug_benchmarks.temperature_law_texts import HARD, HELD_OUT, LONGEST, Texts, load_static
 from tempplug_benchmarks.temperature_regret import (
     advised,
     batch_rows,
@@ -94,7 +83,7 @@ def test_a_plan_runs_once_and_goes_on_where_it_was_killed(data_dir: Path, tmp_pa
 
 
 def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
-    data = load("quora", "quora", data_dir, 300)
+    data = load_static("quora", "quora", data_dir, 300)
     own = train(data, Cell(passes=1, batch=64), "fixed:temperature=0.05", 0)
     assert own == train(data, Cell(passes=1, batch=64), "fixed:temperature=0.05", 0)
     for other in (
@@ -176,7 +165,7 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
 
 def test_an_encoder_guides_and_finds_the_hard_negatives_that_sentence_transformers_mines(data_dir: Path) -> None:
     guide = "text/bert-wiki-mini"
-    own, guided = (load("quora", "quora", data_dir, 300, each) for each in ("", guide))
+    own, guided = (load_static("quora", "quora", data_dir, 300, each) for each in ("", guide))
     assert own.guide is None
     samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")]
     pairs, _ = hold_out(random.Random(0).sample(samples, 300), HELD_OUT)
@@ -349,7 +338,7 @@ def test_an_arm_has_its_objective_terms_and_layout() -> None:
 
 
 def test_terms_and_strategies_get_what_they_read(data_dir: Path) -> None:
-    data = load("quora", "quora", data_dir, 600)
+    data = load_static("quora", "quora", data_dir, 600)
     cell = Cell(passes=1, batch=128, noise=0.2)
     plain = train(data, cell, "fixed:temperature=0.05", 0)
     for arm in ("fixed:temperature=0.05+infonce+guide:margin=0.1", "fixed:temperature=0.05+infonce+same-key"):
