@@ -31,7 +31,7 @@ from tempplug_benchmarks.temperature_law_texts import device, hard_rows
 NEIGHBOURS = 20
 MEASURED = 2000
 """Images that are held out, and images of the test set."""
-SIZE = 64
+SIZE = 48
 """Pixels of a view's side."""
 WIDTH = 128
 HIDDEN_PART = 0.3
