@@ -4,7 +4,7 @@
 
 trains a model on the pairs of each data set of a plan, once for each cell, arm and seed, and writes a line of JSON for each into
 ``DIR/SET.jsonl``, with a figure on held-out data and on a test. The same command goes on where an earlier one ended. The models
-are the mean of word vectors and a small BERT (`temperature_law_texts`; nDCG@10 × 100), MobileNetV2 on images and a graph network
+are the mean of word vectors and a small BERT (`temperature_law_texts`; nDCG@10 × 100), a small ResNet-18 on images and a graph network
 on nodes (`temperature_law_views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the model, falls to 0; InfoNCE
 is symmetric.
 
@@ -92,7 +92,7 @@ MODELS: Mapping[str, Callable[..., Any]] = {
     "images": load_image_views,
     "nodes": load_nodes,
 }
-"""What loads a `Data`, given name and test of a set, the data folder, the most pairs and the guide."""
+"""What loads a `Data`, given the two names of a set, the data folder, the most pairs and the guide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +129,8 @@ class LawPlan:
     Attributes:
         date: ISO 8601.
         question: what the runs are to answer.
-        sets: names of ``SET.train.tsv.gz`` and of the test collection; of images or a graph twice the same.
+        sets: names of ``SET.train.tsv.gz`` and of the test collection; of images that of the set whose labels
+            pretrain the network, of a graph nothing.
         cells: settings of `Cell`.
         pairs: most pairs of a data set, drawn from all.
         temperatures: fixed ones of every cell.
