@@ -30,7 +30,7 @@ from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.lengths import ByLength, differences_by_length, length_rows
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
-from tempplug_benchmarks.temperature_law_fit import law_rows, loss_rows, read_measured
+from tempplug_benchmarks.temperature_law_fit import factor_rows, follow_rows, law_rows, loss_rows, read_measured
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -174,8 +174,9 @@ def differences_of(arguments: str) -> ByLength:
 
 
 def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], others: str) -> list[str]:
-    """Other folders than the usual ones: a table of `temperature_law_fit` or `temperature_regret`, of the results in them."""
-    return _table(rows(*(read_measured(sorted((RESULTS / folder).glob("*.jsonl"))) for folder in others.split() or folders)))
+    """Other folders, or files without their ending, than usual: a table of `temperature_law_fit` or `temperature_regret`."""
+    files = [f"{each}.jsonl" if "/" in each else f"{each}/*.jsonl" for each in others.split() or folders]
+    return _table(rows(*(read_measured(sorted(RESULTS.glob(each))) for each in files)))
 
 
 def papers(arguments: str) -> list[str]:
@@ -376,6 +377,7 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     "regret-cells": partial(_of_cells, regret.cell_rows, FAIR),
     "centred": partial(_of_cells, centring.gain_rows, CENTRED),
     "centred-losses": partial(_of_cells, centring.loss_rows, CENTRED),
+    **{name: partial(_of_cells, rows, ()) for name, rows in (("factors", factor_rows), ("follow", follow_rows))},
     "target": partial(_of_cells, regret.start_rows, ("target_probability_test",)),
     "batches": partial(_of_cells, regret.batch_rows, ("batch",)),
     **{kind: partial(_of_cells, regret.negative_rows, of) for kind, of in NEGATIVES.items()},

@@ -2,11 +2,11 @@
 
     python -m tempplug_benchmarks.temperature_law PLAN.toml --data-dir DATA --output DIR
 
-trains a model on the pairs of each data set of a plan, once for each cell, arm and seed, and writes a line of JSON for each into
-``DIR/SET.jsonl``, with a figure on held-out data and on a test. The same command goes on where an earlier one ended. The models
-are the mean of word vectors and a small BERT (`temperature_law_texts`; nDCG@10 × 100), a small ResNet-18 on images and a graph network
-on nodes (`temperature_law_views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the model, falls to 0; InfoNCE
-is symmetric.
+trains a model on the pairs of each data set of a plan, once for each cell, arm and seed, and writes a line of JSON for each
+into ``DIR/SET.jsonl``, with a figure on held-out data and on a test. The same command goes on where an earlier one ended. The
+models are the mean of word vectors and a small BERT (`temperature_law_texts`; nDCG@10 × 100), a small ResNet-18 on images and a
+graph network on nodes (`temperature_law_views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the model,
+falls to 0; InfoNCE is symmetric.
 
 An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The key of a pair is its document. The guide of a term,
 which also finds hard negatives, is the encoder before its training, or the sentence encoder that the plan names.
@@ -170,7 +170,7 @@ class LawPlan:
                 plain = cell == replace(cells[0], passes=cell.passes)
                 fixed = [f"fixed:temperature={each:g}{more}" for more in ("", *self.variants) for each in self.temperatures]
                 for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
-                    yield cell, spec.format(passes=cell.passes, twice=2 * cell.passes), seed
+                    yield cell, spec, seed
 
 
 def create_loss(arm: str, size: int) -> tempplug.ContrastiveLoss:
@@ -195,7 +195,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     Args:
         data: see `MODELS`.
         cell: how it is trained on.
-        arm: see the module.
+        arm: see the module; with ``{passes}`` and ``{twice}`` as in `LawPlan`.
         seed: of order, copies, views and random starts.
     """
     if cell.start not in data.starts:
@@ -203,7 +203,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = data.model(cell.start, generator).train()
-    loss_fn = create_loss(arm, len(data)).to(next(model.parameters()).device)
+    loss_fn = create_loss(arm.format(passes=cell.passes, twice=2 * cell.passes), len(data)).to(next(model.parameters()).device)
     loss_fn.set_length(cell.passes)
     rate = data.rate * (cell.batch / AT) ** 0.5
     groups: list[dict[str, Any]] = [{"params": [*model.parameters()]}, {"params": [*loss_fn.parameters()], "lr": 1e-2}]

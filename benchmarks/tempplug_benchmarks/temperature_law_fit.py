@@ -8,10 +8,11 @@ temperature that is best on held-out pairs; between two temperatures that ran it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,14 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.temperature_law import Cell, read_lines, run_of
 
 TERMS = ("ln steps", "ln batch", "share of false negatives", "random start", "hard negatives")
+FACTORS: Mapping[str, Callable[[Any], str]] = {
+    "passes": lambda level: f"passes: {level}",
+    "batch": lambda level: f"batch: {level:,}",
+    "start": lambda level: f"start: {level}",
+    "noise": lambda level: f"share of false negatives: {level:g}",
+    "hard": lambda level: "hard negatives" if level else "no hard negatives",
+}
+"""Fields of a cell, and how a table names their levels."""
 LAW, QUARTER = "the law", "chosen after a quarter of the passes"
 WANTED = 1.5
 """Factor within which the law is to give the best temperature."""
@@ -104,11 +113,14 @@ class Law:
 
 
 def fit(cells: Sequence[Measured]) -> Law:
-    """Returns the law of some cells."""
+    """Returns the law of some cells; the coefficient of a term that is the same in all of them is 0."""
     terms, best = np.array([each.terms() for each in cells]), np.array([each.best() for each in cells])
-    coefficients, *_ = np.linalg.lstsq(terms, best, rcond=None)
-    variance = ((best - terms @ coefficients) ** 2).sum() / (len(cells) - terms.shape[1])
-    errors = np.sqrt(variance * np.diag(np.linalg.inv(terms.T @ terms)))
+    used = [0, *np.flatnonzero(np.ptp(terms, axis=0))]
+    found, *_ = np.linalg.lstsq(terms[:, used], best, rcond=None)
+    variance = ((best - terms[:, used] @ found) ** 2).sum() / (len(cells) - len(used))
+    coefficients, errors = np.zeros((2, terms.shape[1]))
+    coefficients[used] = found
+    errors[used] = np.sqrt(variance * np.diag(np.linalg.inv(terms[:, used].T @ terms[:, used])))
     return Law(coefficients.tolist(), errors.tolist())
 
 
@@ -135,7 +147,7 @@ def law_rows(fitted: Sequence[Measured], tested: Sequence[Measured]) -> list[lis
     found = fit(fitted)
     lines = [["ln τ =", "coefficient ± standard error"]]
     for name, each, error in zip(("1", *TERMS), found.coefficients, found.errors, strict=True):
-        lines.append([name, f"{each:.2f} ± {error:.2f}"])
+        lines.append([name, f"{each:.2f} ± {error:.2f}" if error else "-"])
     for name, cells in (("fitted on", fitted), ("tested on", tested)):
         factors = sorted(found.factors(cells))
         within = sum(each <= WANTED for each in factors)
@@ -164,3 +176,34 @@ def loss_rows(fitted: Sequence[Measured], tested: Sequence[Measured]) -> list[li
             shown.append(f"{fmean(have):+.1f}, {min(have):+.1f}" if whole else "-")
         lines.append([name if name in (LAW, QUARTER) else f"`{name}`", *shown])
     return lines
+
+
+def factor_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of the best temperatures of each data set, geometric means over the cells with a level of a factor."""
+    of = {name: [each for each in cells if each.data == name] for name in dict.fromkeys(each.data for each in cells)}
+    lines = [["cells with", *of]]
+    for factor, shown in FACTORS.items():
+        for level in sorted({getattr(each.cell, factor) for each in cells}):
+            some = [[each.best() for each in own if getattr(each.cell, factor) == level] for own in of.values()]
+            means = [f"{math.exp(fmean(own)):.2g} ({len(own)})" if own else "-" for own in some]
+            lines.append([shown(level), *means])
+    return lines
+
+
+def follow_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of the mean temperature of each strategy in the cells that have strategies, below the best fixed one."""
+    own = [each for each in cells if len(each.temperature) > len(each.fixed(each.test))]
+    lines = [["temperature", *(f"{each.data}, passes: {each.cell.passes}" for each in own)]]
+    lines.append(["the best fixed one", *(f"{math.exp(each.best()):.2g}" for each in own)])
+    names = dict.fromkeys(_kind(spec) for each in own for spec in each.temperature)
+    for name in names:
+        of = [next(value for spec, value in each.temperature.items() if _kind(spec) == name) for each in own]
+        if name != "fixed":
+            lines.append([f"`{name}`", *(f"{value:.2g}" for value in of)])
+    return lines
+
+
+def _kind(spec: str) -> str:
+    """Returns the name of a strategy, and the shape of a schedule."""
+    name, given = parse_spec(spec)
+    return f"{name}:shape={given['shape']}" if "shape" in given else name

@@ -1,4 +1,4 @@
-"""Pairs of texts for `temperature_law`, encoded by the mean of word vectors or by a small BERT, and measured by nDCG@10 × 100."""
+"""Pairs of texts for `temperature_law`, encoded by the mean of word vectors or by a small BERT; the figure is nDCG@10 × 100."""
 
 from __future__ import annotations
 
@@ -227,7 +227,8 @@ def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str 
     pairs, searched = _read(name, collection, data_dir, most)
     folder = data_dir / "text" / "bert-wiki-mini"
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    network = BertModel.from_pretrained(folder, add_pooling_layer=False).to(device())
+    network: Any = BertModel.from_pretrained(folder, add_pooling_layer=False)
+    network.to(device())
 
     def numbers(those: Iterable[str]) -> Texts:
         return _numbers(tokenizer(list(those), truncation=True, max_length=LONGEST_BERT)["input_ids"])
@@ -239,9 +240,7 @@ def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str 
     return BertPairs(queries, documents, keys, hard, parts, network)
 
 
-def _read(
-    name: str, collection: str, data_dir: Path, most: int
-) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
+def _read(name: str, collection: str, data_dir: Path, most: int) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
     samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz")]
     pairs, held_out = hold_out(random.Random(0).sample(samples, min(most, len(samples))), HELD_OUT)
     whole = load_collection(collection, data_dir)
@@ -273,7 +272,7 @@ def hard_rows(queries: Tensor, documents: Tensor, document: Tensor) -> Tensor:
 def encode(model: nn.Module, texts: Texts) -> Tensor:
     """Returns the vectors of texts in evaluation mode, [n, D] on the CPU."""
     with evaluating(model):
-        return torch.cat([model(texts.of(rows)).cpu() for rows in torch.arange(len(texts.lengths)).split(AT_ONCE)])
+        return torch.cat([model(texts.of(rows)).cpu() for rows in torch.split(torch.arange(len(texts.lengths)), AT_ONCE)])
 
 
 def _ndcg(model: nn.Module, collection: Collection, *texts: Texts) -> float:

@@ -1,4 +1,4 @@
-"""Images and the nodes of a graph for `temperature_law`: two views of each are a pair; measured by the accuracy of kNN × 100."""
+"""Images and the nodes of a graph for `temperature_law`: two views of each are a pair; the figure is kNN accuracy × 100."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tempplug.errors import DataError
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.grace_method import GRACE, corrupt
 from tempplug_adapters.graph.node_data import load_graph
@@ -99,8 +100,8 @@ class Images:
         bank = represent(network.backbone, self.trained, size=SIZE)
         found = {}
         for name, each in self.measured.items():
-            votes = knn_votes(bank, self.trained.labels, represent(network.backbone, each, size=SIZE), k=NEIGHBOURS)
-            found[name] = accuracy(each.labels, votes.argmax(1))
+            votes = knn_votes(bank, _labels(self.trained), represent(network.backbone, each, size=SIZE), k=NEIGHBOURS)
+            found[name] = accuracy(_labels(each), votes.argmax(1))
         return found
 
 
@@ -111,12 +112,18 @@ def load_image_views(name: str, other: str, data_dir: Path, most: int, guide: st
     The network is pretrained with the labels of ``other``.
     """
     images = load_images(name, "train", data_dir, size=LOADED, count=most + MEASURED)
-    trained, held_out = (images.subset(each) for each in torch.arange(len(images)).split([most, MEASURED]))
+    trained, held_out = (images.subset(each) for each in torch.split(torch.arange(len(images)), [most, MEASURED]))
     measured = {"held_out": held_out, "test": load_images(name, "test", data_dir, size=LOADED, count=TESTED)}
     backbone = _pretrained(load_images(other, "train", data_dir, size=LOADED, count=LABELLED))
     seen = represent(backbone, trained, size=SIZE)
     hard = hard_rows(seen, seen, torch.arange(most))
     return Images(trained, measured, hard, backbone, create_augmentation("simclr-cifar", SIZE))
+
+
+def _labels(images: ImageSet) -> Tensor:
+    if images.labels is None:
+        raise DataError(f"the set '{images.name}' has no classes, by which kNN is measured.")
+    return images.labels
 
 
 def _network() -> Backbone:
@@ -130,9 +137,9 @@ def _pretrained(images: ImageSet) -> Backbone:
     model = nn.Sequential(backbone, nn.Linear(backbone.dimension, len(images.classes))).to(device()).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(EPOCHS):
-        for rows in torch.randperm(len(images)).split(AT_ONCE):
+        for rows in torch.split(torch.randperm(len(images)), AT_ONCE):
             views = augmentation(images.batch(rows).to(device()).float() / 255)
-            loss = functional.cross_entropy(model(views), images.labels[rows].to(device()))
+            loss = functional.cross_entropy(model(views), _labels(images)[rows].to(device()))
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -193,9 +200,7 @@ class Nodes:
 
     def inputs(self, rows: Tensor, copied: Tensor, hard: bool, generator: torch.Generator) -> dict[str, SomeNodes]:
         """Returns random views of the graph with the nodes of a batch; copies are seen in two others."""
-        views = [
-            corrupt(self.edges, self.features.columns, HIDDEN_PART, HIDDEN_PART) for _ in range(4 if copied.any() else 2)
-        ]
+        views = [corrupt(self.edges, self.features.columns, HIDDEN_PART, HIDDEN_PART) for _ in range(4 if copied.any() else 2)]
         rows, copied = rows.to(device()), copied.to(device())
         found = {
             f"view_{name}": SomeNodes(views[place], views[place + 2] if len(views) > 2 else None, rows, copied)

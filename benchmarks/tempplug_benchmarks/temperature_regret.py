@@ -188,10 +188,10 @@ def loss_table(what: str, groups: Mapping[str, Sequence[Measured]]) -> list[list
 
 def start_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a `loss_table` by the start of the training."""
-    groups = {"from pretrained vectors": [], "from random vectors": [], "all": [*cells]}
-    for each in cells:
-        groups["from random vectors" if each.cell.start == "random" else "from pretrained vectors"].append(each)
-    return loss_table("choice", groups)
+    groups: dict[str, list[Measured]] = {}
+    for each in sorted(cells, key=lambda each: each.cell.start == "random"):
+        groups.setdefault("from random vectors" if each.cell.start == "random" else "pretrained", []).append(each)
+    return loss_table("choice", groups | ({"all": [*cells]} if len(groups) > 1 else {}))
 
 
 def batch_rows(cells: Sequence[Measured]) -> list[list[str]]:

@@ -19,11 +19,13 @@ from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.sentence_transformers.library import dimension_of, modules
 from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
+from tempplug_benchmarks import temperature_law_views
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature
-from tempplug_benchmarks.temperature_law import MODELS, Cell, LawPlan, create_loss, main, read_lines, train
-from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, fit, read_measured
-from tempplug_benchmarks.temperature_law_texts import HARD, HELD_OUT, LONGEST, Texts, load_static
+from tempplug_benchmarks.temperature_law import Cell, LawPlan, create_loss, main, read_lines, train
+from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, factor_rows, fit, follow_rows, read_measured
+from tempplug_benchmarks.temperature_law_texts import HARD, HELD_OUT, LONGEST, Texts, encode, load_bert, load_static
+from tempplug_benchmarks.temperature_law_views import load_nodes
 from tempplug_benchmarks.temperature_regret import (
     advised,
     batch_rows,
@@ -102,6 +104,80 @@ def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
     assert (scores.gather(1, data.hard[:, None]) > scores.median(dim=1, keepdim=True).values).float().mean() > 0.9
 
 
+def test_a_bert_starts_pretrained_or_random_and_is_the_mean_of_its_states(data_dir: Path) -> None:
+    whole = load_bert("quora", "quora", data_dir, 200)
+    data = replace(whole, measured=dict.fromkeys(("held_out", "test"), whole.measured["held_out"]))
+    cell, arm = Cell(passes=1, batch=64, noise=0.2, hard=True, start="pretrained"), "fixed:temperature=0.05"
+    own = train(data, cell, arm, 0)
+    assert own == train(data, cell, arm, 0), "also after a training, which must not change the pretrained network"
+    assert own["held_out"] != train(data, replace(cell, start="random"), arm, 0)["held_out"]
+    with pytest.raises(DataError, match="start='vectors' of a cell must be one of pretrained, random for this model"):
+        train(data, replace(cell, start="vectors"), arm, 0)
+    # A text alone, without padding, has the same embedding.
+    model = data.model("pretrained", torch.Generator()).eval()
+    together = encode(model, data.documents)[:3]
+    for row in range(3):
+        one = data.documents.of(torch.tensor([row]))
+        hidden = model.network(one.words[None]).last_hidden_state[0]
+        torch.testing.assert_close(together[row], hidden.mean(0).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_copied_nodes_are_seen_in_another_view(data_dir: Path) -> None:
+    data = load_nodes("Cora", "", data_dir, 0)
+    rows, copied = torch.tensor([3, 5, 3]), torch.tensor([False, False, True])
+    model = data.model("random", torch.Generator())
+    inputs = data.inputs(rows, copied, True, torch.Generator())
+    first, other, repeated = model(inputs["view_a"])
+    assert not torch.allclose(first, repeated)
+    expected = model.grace([inputs["view_a"].view], model.features)[0][[3, 5]]
+    torch.testing.assert_close(torch.stack([first, other]), expected)
+    assert torch.equal(inputs["hard_negatives"].rows, data.hard[rows])
+    assert inputs["hard_negatives"].view is inputs["view_b"].view
+    plain = data.inputs(rows, torch.zeros(3, dtype=torch.bool), False, torch.Generator())
+    assert [*plain] == ["view_a", "view_b"]
+    assert plain["view_a"].again is None
+    cell = Cell(passes=1, batch=512, noise=0.1, hard=True, start="random")
+    found = train(data, cell, "fixed:temperature=0.5", 0)
+    assert found == train(data, cell, "fixed:temperature=0.5", 0)
+    assert 30 < found["test"] < 100, "far above one class in seven"
+
+
+def test_images_are_trained_on_and_measured(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("MEASURED", 200), ("TESTED", 200), ("LABELLED", 256), ("EPOCHS", 1)):
+        monkeypatch.setattr(temperature_law_views, name, value)
+    data = temperature_law_views.load_image_views.__wrapped__("cifar10", "tiny-imagenet", data_dir, 256)
+    assert len(data) == 256
+    rows, copied = torch.tensor([3, 5, 3]), torch.tensor([False, False, True])
+    inputs = data.inputs(rows, copied, True, torch.Generator())
+    assert {name: tuple(each.shape) for name, each in inputs.items()} == dict.fromkeys(
+        ("view_a", "view_b", "hard_negatives"), (3, 3, 16, 16)
+    )
+    assert not torch.equal(inputs["view_a"][0], inputs["view_a"][2]), "a copy is another random view"
+    cell = Cell(passes=1, batch=64, start="pretrained")
+    found = [train(data, each, "fixed:temperature=0.1", 0) for each in (cell, cell, replace(cell, start="random"))]
+    assert found[0] == found[1] != found[2]
+    # No image is both trained on, held out or in the test.
+    pixels = [images.batch(torch.arange(len(images))) for images in (data.trained, *data.measured.values())]
+    assert len({each.numpy().tobytes() for part in pixels for each in part}) == sum(map(len, pixels))
+
+
+def test_arms_of_a_plan_can_depend_on_the_number_of_passes(data_dir: Path) -> None:
+    data = load_static("quora", "quora", data_dir, 300)
+    falling = "schedule:temperature_min=0.02,temperature_max=0.2,period={twice}"
+    for passes in (1, 2):
+        found, fixed = (
+            train(data, Cell(passes=passes, batch=32), falling.format(twice=each, passes=0), 0)
+            for each in (2 * passes, "{twice}")
+        )
+        assert found == fixed
+        assert found["temperature_mean"] == pytest.approx(0.02, abs=0.02), "at the end of the training it is cold"
+    plan = read_plan(PLANS / "crossing_bert.toml", LawPlan)
+    plain = {cell.passes for cell, spec, _ in plan.runs() if "{twice}" in spec}
+    assert plain == {1, 4, 16}
+    with pytest.raises(DataError, match="model='bort' of a plan must be one of static, bert, images, nodes"):
+        replace(plan, model="bort")
+
+
 def measured(cell: Cell, steps: float, best: float, height: float = 50.0) -> Measured:
     """Returns figures on a parabola in ln τ around the best temperature."""
     figures = {
@@ -124,6 +200,9 @@ def test_the_best_temperature_and_the_law_are_those_that_made_the_results() -> N
     assert len(TERMS) + 1 == len(law.coefficients)
     assert law.coefficients == pytest.approx(coefficients, abs=1e-6)
     assert max(law.factors(cells)) == pytest.approx(1, abs=1e-6)
+    # A term that all cells share is no term: without it the law of some cells is the same.
+    some = [each for each in cells if each.cell.start != "random"]
+    assert fit(some).coefficients == pytest.approx([*coefficients[:4], 0, coefficients[5]], abs=1e-6)
     own = measured(Cell(passes=4), 128, math.log(0.03))
     assert math.exp(own.best()) == pytest.approx(0.03, rel=1e-9)
     assert math.exp(measured(Cell(passes=4), 128, math.log(0.001)).best()) == pytest.approx(0.005), "the end of the grid"
@@ -136,6 +215,29 @@ def test_losses_are_to_the_best_by_held_out_pairs_not_by_the_test() -> None:
     assert own.loss(44.0) == pytest.approx(10.0)
     assert own.at(math.log(0.1**1.5)) == pytest.approx(45.0)
     assert own.chosen(["macl", "fixed:temperature=0.1"]) == "macl"
+
+
+def test_best_temperatures_are_averaged_by_factor_and_set_beside_those_of_strategies() -> None:
+    best = {1: 0.02, 4: 0.08}
+    cells = [
+        replace(measured(Cell(passes=passes, hard=hard), 10, math.log(each)), data="a")
+        for passes, each in best.items()
+        for hard in (True, False)
+    ]
+    rows = {row[0]: row[1:] for row in factor_rows(cells)}
+    assert rows["cells with"] == ["a"]
+    assert (rows["passes: 1"], rows["passes: 4"]) == (["0.02 (2)"], ["0.08 (2)"])
+    assert rows["hard negatives"] == rows["no hard negatives"] == ["0.04 (2)"]
+    for each in cells[::2]:
+        each.temperature.update(
+            dict.fromkeys(each.test, 0.0) | {"learnable": 0.05, "schedule:shape=step,period={passes}": 0.11}
+        )
+    assert follow_rows(cells) == [
+        ["temperature", "a, passes: 1", "a, passes: 4"],
+        ["the best fixed one", "0.02", "0.08"],
+        ["`learnable`", "0.05", "0.05"],
+        ["`schedule:shape=step`", "0.11", "0.11"],
+    ]
 
 
 def test_results_are_means_over_seeds(tmp_path: Path) -> None:
@@ -159,7 +261,7 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
     plan = read_plan(PLANS / "temperature_law.toml", LawPlan)
     with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
         list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs())
-    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, random"):
+    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, random, pretrained"):
         list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs())
 
 
@@ -194,7 +296,7 @@ def test_committed_plans_of_the_law_can_be_read() -> None:
         plan = read_plan(file, LawPlan)
         assert len(list(plan.runs())) == len(plan.seeds) * (
             len(plan.cells) * (len(plan.temperatures) * (1 + len(plan.variants)) + len(plan.candidates))
-            + len(plan.strategies) * sum(list(each) == ["passes"] for each in plan.cells)
+            + len(plan.strategies) * sum({**each, "passes": 0} == {**plan.cells[0], "passes": 0} for each in plan.cells)
         )
         assert plan.decisions
 
@@ -276,7 +378,7 @@ def test_the_gain_of_a_term_is_between_the_best_temperatures_of_both() -> None:
     assert header[3] == "mined hard negatives: mean, 95 %, Holm p"
     assert same_key[1] == same_key[3]
     assert mined == ["no term, mined hard negatives", "+5.0 [-58.5, +68.5], 0.5", "+0.0", "-", "-"]
-    assert start_rows(cells)[1][1:] == ["-22.3, -23.1", "-", "-22.3, -23.1"]  # 40 of 51 and 52
+    assert start_rows(cells)[1][1:] == ["-22.3, -23.1"]  # 40 of 51 and 52
 
 
 def test_losses_by_batch_and_the_temperatures_chosen_there() -> None:
