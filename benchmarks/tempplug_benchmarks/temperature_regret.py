@@ -190,7 +190,7 @@ def start_rows(cells: Sequence[Measured]) -> list[list[str]]:
     """Returns a `loss_table` by the start of the training."""
     groups: dict[str, list[Measured]] = {}
     for each in sorted(cells, key=lambda each: each.cell.start == "random"):
-        groups.setdefault("from random vectors" if each.cell.start == "random" else "pretrained", []).append(each)
+        groups.setdefault(f"{'random' if each.cell.start == 'random' else 'pretrained'} start", []).append(each)
     return loss_table("choice", groups | ({"all": [*cells]} if len(groups) > 1 else {}))
 
 
