@@ -16,8 +16,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import AutoTokenizer, BertModel, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
+from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.retrieval import measure
@@ -225,10 +226,9 @@ def load_static(name: str, collection: str, data_dir: Path, most: int, guide: st
 def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> BertPairs:
     """Returns the same for a small BERT, which finds the hard negatives before its training; ``guide`` must be empty."""
     pairs, searched = _read(name, collection, data_dir, most)
-    folder = data_dir / "text" / "bert-wiki-mini"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    network: Any = BertModel.from_pretrained(folder, add_pooling_layer=False)
-    network.to(device())
+    folder = str(data_dir / "text" / "bert-wiki-mini")
+    tokenizer = load_tokenizer(folder)
+    network = load_pretrained(BertModel, folder, add_pooling_layer=False).to(device())
 
     def numbers(those: Iterable[str]) -> Texts:
         return _numbers(tokenizer(list(those), truncation=True, max_length=LONGEST_BERT)["input_ids"])
