@@ -161,6 +161,8 @@ class LawPlan:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise DataError(f"model={self.model!r} of a plan must be one of {', '.join(MODELS)}.")
+        if self.guide and self.model != "static":
+            raise DataError(f"guide={self.guide!r} of a plan must be empty for model={self.model!r}: static vectors alone have one.")
 
     def runs(self) -> Iterator[tuple[Cell, str, int]]:
         """Yields cell, strategy and seed of every run of a data set; raises `DataError` for fields that `Cell` lacks."""
