@@ -162,7 +162,9 @@ class LawPlan:
         if self.model not in MODELS:
             raise DataError(f"model={self.model!r} of a plan must be one of {', '.join(MODELS)}.")
         if self.guide and self.model != "static":
-            raise DataError(f"guide={self.guide!r} of a plan must be empty for model={self.model!r}: static vectors alone have one.")
+            raise DataError(
+                f"guide={self.guide!r} of a plan must be empty for model={self.model!r}: static vectors alone have one."
+            )
 
     def runs(self) -> Iterator[tuple[Cell, str, int]]:
         """Yields cell, strategy and seed of every run of a data set; raises `DataError` for fields that `Cell` lacks."""
