@@ -28,7 +28,6 @@ class Page:
         self.tags = [each.tag for each in elements]
         self.attributes = [item for each in elements for item in each.attrib.items()]
         self.ids = [value for name, value in self.attributes if name == "id"]
-        self.plots = [each.attrib for each in root.iter("svg")]
         self.text = "".join(root.itertext())
         self.tables = []
         for section in root.iter("section"):

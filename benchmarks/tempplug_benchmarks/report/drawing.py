@@ -35,6 +35,7 @@ _VARIABLES = {colour: f"var(--{name})" for name, colour in THEME.items()}
 _CLASSES = {f'style="{style}"': f'class="{name}"' for name, style in re.findall(r"^svg \.(\w+) \{ (\S+) \}$", _CSS, re.M)}
 COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
 DASHED = (0, (4, 3))
+_GRID = re.compile('<path d="([^"]*)" class="grid"/>')
 
 
 def _style(name: str) -> Any:
@@ -83,30 +84,41 @@ def save(figure: Figure, out: Path) -> None:
     write_text(out, with_dark_colours(written.getvalue(), DARK | {THEME[name]: colour for name, colour in _DARK.items()}))
 
 
-def inline(figure: Figure, name: str, title: str, description: str) -> str:
+def inline(figure: Figure, title: str, description: str) -> str:
     """Returns a figure as inline SVG with the colours of the page and a text alternative for screen readers.
 
-    The ``gid`` of an element becomes the class of its group.
+    The ``gid`` of an element becomes the class of its group. Equal markers have equal ids in all figures.
 
     Args:
         figure: created with `PAGE_STYLE`.
-        name: id, unique on the page; letters, digits and minus signs.
         title: short title.
         description: text alternative.
     """
     written = io.StringIO()
-    with rc_context({**PAGE_STYLE, "svg.hashsalt": name}):
+    with rc_context({**PAGE_STYLE, "svg.hashsalt": "tempplug"}):
         figure.savefig(written, format="svg", metadata=_UNDATED)
     drawn = re.sub(r"<clipPath.*?</clipPath>|<!--.*?-->", "", written.getvalue().partition("</defs>")[2], flags=re.S)
     drawn = re.sub(r">\s+<", "><", re.sub("<[^>]*>", _tag, drawn)).replace("<defs></defs>", "").strip()
     drawn = re.sub(r'<path [^>]*style="fill:none"/>', "", drawn).replace('<text style="fill:var(--ink)"', "<text")
-    for _ in range(2):  # groups of one element or none
-        drawn = re.sub(r"<g>(<(?:path|use|text)[^>]*(?:/>|>[^<]*</text>))?</g>|<g/>", r"\1", drawn)
+    grid = "".join(re.findall(_GRID, drawn))
+    drawn = _without_plain_groups(re.sub(_GRID, "", drawn).removesuffix("</svg>"))
     height = figure.get_figheight() * 72
     size = f'viewBox="0 0 {WIDTH} {height:g}" width="{WIDTH}" height="{height:g}"'
-    labels = f'role="img" aria-labelledby="{name}-title" aria-describedby="{name}-words"'
-    told = f'<title id="{name}-title">{escape(title)}</title>\n<desc id="{name}-words">{escape(description)}</desc>'
-    return f"<svg {size} {labels}>{told}\n{drawn}"
+    told = f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>"
+    return f'<svg {size} role="img">{told}\n<path d="{grid}" class="grid"/>{drawn}</svg>'
+
+
+def _without_plain_groups(drawn: str) -> str:
+    """Removes the tags of groups without attributes."""
+    named: list[bool] = []
+
+    def tag(found: re.Match[str]) -> str:
+        if found[0] != "</g>":
+            named.append(found[0] != "<g>")
+            return found[0] * named[-1]
+        return found[0] * named.pop()
+
+    return re.sub("<g>|<g [^>]*>|</g>", tag, re.sub("<g[^>]*/>", "", drawn))
 
 
 def _tag(found: re.Match[str]) -> str:
@@ -121,7 +133,11 @@ def _tag(found: re.Match[str]) -> str:
         (r"(?<=\d)\.0(?!\d)", ""),
         (r"([:;]) ", r"\1"),
         (r"font-size:11px;|text-anchor:start;?", ""),
-        (r" ?([LCz]) ", r"\1"),
+        (r" ?([MLCz]) ", r"\1"),
+        (r' (?="[ />])', ""),
+        (r'"M(\S+) (\S+)L\1 (\S+)"', r'"M\1 \2V\3"'),
+        (r'"M(\S+) (\S+)L(\S+) \2"', r'"M\1 \2H\3"'),
+        (r'(?<=["#]m)(\w{4})\w{6}(?=")', r"\1"),
     ):
         tag = re.sub(pattern, new, tag)
     tag = re.sub(r"#\w{6}", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)

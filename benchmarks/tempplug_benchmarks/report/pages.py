@@ -39,6 +39,7 @@ from tempplug_benchmarks.report.tables import (
 
 # Ambiguous characters are escaped only where they would be markup: links, entities, emphasis around a word, headings.
 _MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
+_MARKER = re.compile("<defs>(<path [^>]*>)</defs>")
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
 
@@ -61,8 +62,9 @@ class Report:
 
 
 def page(parts: Sequence[str]) -> str:
-    """Returns an HTML page of these fragments in the style of the reports."""
-    return render("page.html", parts=parts)
+    """Returns an HTML page of these fragments in the style of the reports, with each marker of their plots once."""
+    markers = dict.fromkeys(marker for part in parts for marker in _MARKER.findall(part))
+    return render("page.html", parts=[_MARKER.sub("", part) for part in parts], markers=markers)
 
 
 def markdown_table(table: Table) -> str:

@@ -74,17 +74,17 @@ class Mark:
         return (THEME["page"], THEME["ink"]) if self.kind == "reference" else (THEME[self.kind or "mark"], THEME["page"])
 
 
-def score_plot(comparison: Comparison, name: str) -> str:
+def score_plot(comparison: Comparison) -> str:
     """Returns a plot of the primary metric by arm with a dashed line at the baseline; empty without finished runs."""
     metric = comparison.primary
     measured = {row.label: (row, row.summaries[metric.name]) for row in ordered(comparison) if metric.name in row.summaries}
     kinds = {label: tone(row.significance) for label, (row, _) in measured.items()} | {comparison.baseline: "reference"}
     marks = [_mark(label, format_summary(each, metric), each, kinds[label]) for label, (_, each) in measured.items()]
     reference = measured[comparison.baseline][1].mean if comparison.baseline in measured else None
-    return _arms(name, f"{metric.name} of every arm, mean ± standard deviation over seeds", marks, reference)
+    return _arms(f"{metric.name} of every arm, mean ± standard deviation over seeds", marks, reference)
 
 
-def difference_plot(comparison: Comparison, name: str) -> str:
+def difference_plot(comparison: Comparison) -> str:
     """Returns a plot of the primary metric's paired differences with a dashed line at zero; empty if all arms have one seed."""
     metric, marks = comparison.primary, []
     differences = [(row, found) for row in ordered(comparison) if (found := row.differences.get(metric.name))]
@@ -93,10 +93,10 @@ def difference_plot(comparison: Comparison, name: str) -> str:
     for row, found in differences:
         low, high = (found.mean if end is None else end for end in (found.low, found.high))
         marks.append(Mark(row.label, format_difference(found, metric), found.mean, low, high, kind=tone(row.significance)))
-    return _arms(name, f"{metric.name} minus that of {comparison.baseline}, with 95 % intervals", marks, 0.0)
+    return _arms(f"{metric.name} minus that of {comparison.baseline}, with 95 % intervals", marks, 0.0)
 
 
-def cost_plot(comparison: Comparison, name: str) -> str:
+def cost_plot(comparison: Comparison) -> str:
     """Returns a plot of the seconds per run of each arm; empty without finished runs."""
     marks = []
     for row in ordered(comparison):
@@ -104,7 +104,7 @@ def cost_plot(comparison: Comparison, name: str) -> str:
             seconds = row.trainings.seconds
             words = format_summary(seconds, Metric(name="", summary="", decimals=0 if seconds.mean >= 10 else 1))
             marks.append(_mark(row.label, f"{words} s", seconds, "reference" * (row.label == comparison.baseline), least=0.0))
-    return _arms(name, "seconds a run, training and evaluation, mean ± standard deviation over seeds", marks, None)
+    return _arms("seconds a run, training and evaluation, mean ± standard deviation over seeds", marks, None)
 
 
 def _mark(label: str, words: str, summary: Summary, kind: str, least: float = -float("inf")) -> Mark:
@@ -114,7 +114,7 @@ def _mark(label: str, words: str, summary: Summary, kind: str, least: float = -f
 
 
 @rc_context(PAGE_STYLE)
-def _arms(name: str, title: str, marks: Sequence[Mark], reference: float | None) -> str:
+def _arms(title: str, marks: Sequence[Mark], reference: float | None) -> str:
     if not marks:
         return ""
     ends = [end for mark in marks for end in (mark.low, mark.high, *mark.seeds)]
@@ -142,18 +142,17 @@ def _arms(name: str, title: str, marks: Sequence[Mark], reference: float | None)
             if beyond:
                 axes.plot(end, y, arrow, color=THEME["mark"] if inside else fill, markeredgewidth=0, markersize=9, gid="off")
         told.append(f"{mark.label}: {mark.words}{'' if inside else ' (off the axis)'}")
-    return inline(figure, name, title, "; ".join(told))
+    return inline(figure, title, "; ".join(told))
 
 
 @rc_context(PAGE_STYLE)
-def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> str:
+def course_plot(comparison: Comparison, quantity: str, told: str) -> str:
     """Returns a plot of a quantity over the training steps for each arm; empty if not recorded.
 
     Arms with a constant temperature are thin grey lines, except for the baseline.
 
     Args:
         comparison: of one task.
-        name: id of the plot on its page.
         quantity: key of `Trainings.course`.
         told: the quantity with its unit, in words.
     """
@@ -175,11 +174,11 @@ def course_plot(comparison: Comparison, name: str, quantity: str, told: str) -> 
         axes.plot(steps, values, **style)
         words.append(f"{row.label}: {course[quantity][0]:.3g} at first, {course[quantity][-1]:.3g} at last")
     axes.set_xlabel("step")
-    return _curves(figure, axes, name, f"{told} over the steps of the training", words)
+    return _curves(figure, axes, f"{told} over the steps of the training", words)
 
 
 @rc_context(PAGE_STYLE)
-def temperature_plot(comparison: Comparison, name: str) -> str:
+def temperature_plot(comparison: Comparison) -> str:
     """Returns a plot of the primary metric against configured temperatures, one line for arms that differ only in these.
 
     Empty if no two arms do.
@@ -201,7 +200,7 @@ def temperature_plot(comparison: Comparison, name: str) -> str:
             axes.errorbar([*means], [each.mean for each in means.values()], **bars, **style)
             words.append("; ".join(f"{group} at {at:g}: {format_summary(each, metric)}" for at, each in means.items()))
     told = f"{metric.name} against the temperature given, mean ± standard deviation over seeds"
-    return _curves(figure, axes, name, told, words)
+    return _curves(figure, axes, told, words)
 
 
 def _numbered(number: int) -> dict[str, Any]:
@@ -224,7 +223,7 @@ def _given_temperature(label: str) -> tuple[str, float] | None:
         return None
 
 
-def _curves(figure: Figure, axes: Axes, name: str, title: str, words: Sequence[str]) -> str:
+def _curves(figure: Figure, axes: Axes, title: str, words: Sequence[str]) -> str:
     """Returns a plot of the lines on the axes with a legend below; empty without lines."""
     (left, right), (low, high) = axes.dataLim.intervalx, axes.dataLim.intervaly
     if not words or left == right:
@@ -239,10 +238,10 @@ def _curves(figure: Figure, axes: Axes, name: str, title: str, words: Sequence[s
         axes.set_ylim(padded([low, high]))
     below: Any = {"loc": "upper left", "bbox_to_anchor": (-_LEFT / (WIDTH - EDGE - _LEFT), -40 / _HIGH), "borderaxespad": 0}
     axes.legend(named.values(), [shortened(label, WIDTH - 30) for label in named], handlelength=1.6, labelspacing=0.25, **below)
-    return inline(figure, name, title, "; ".join(words))
+    return inline(figure, title, "; ".join(words))
 
 
-def spread_plot(comparison: Comparison, name: str) -> tuple[str, str]:
+def spread_plot(comparison: Comparison) -> tuple[str, str]:
     """Returns a title, and a plot of uniformity against tolerance, or against alignment if there is no tolerance.
 
     Each dot is an arm. Values are metrics of the task, or the last recorded step of the training. Empty if neither exists.
@@ -259,13 +258,13 @@ def spread_plot(comparison: Comparison, name: str) -> tuple[str, str]:
             if len(both) > 1:
                 title = f"Uniformity against {quantity}{whence}"
                 return title, _scatter(
-                    name, title, told, {label: (each["uniformity"], each[quantity]) for label, each in both.items()}
+                    title, told, {label: (each["uniformity"], each[quantity]) for label, each in both.items()}
                 )
     return "", ""
 
 
 @rc_context(PAGE_STYLE)
-def _scatter(name: str, title: str, told: str, found: Mapping[str, tuple[float, float]]) -> str:
+def _scatter(title: str, told: str, found: Mapping[str, tuple[float, float]]) -> str:
     (left, right), (low, high) = (limits([point[side] for point in found.values()]) for side in (0, 1))
     below = 46 + _LINE * len(found)
     figure, axes = panel(24, _HIGH - 16, below, _LEFT)
@@ -284,35 +283,35 @@ def _scatter(name: str, title: str, told: str, found: Mapping[str, tuple[float, 
         figure.text(2 / WIDTH, line, f"{number} {shortened(label, WIDTH - 30 - LETTER * len(figures))}")
         figure.text(1 - 2 / WIDTH, line, figures, ha="right", color=THEME["soft"])
         words.append(f"{number} {label}: {figures}")
-    return inline(figure, name, title, "; ".join(words))
+    return inline(figure, title, "; ".join(words))
 
 
 @rc_context(PAGE_STYLE)
-def overview(found: CrossTable, name: str) -> str:
-    """Returns a grid with a square for each strategy and task, coloured by the verdict; ``name`` is its id on the page."""
-    left, head = 106, 118
-    figure, axes = panel(head, 20 * len(found.cells), 48, left)
-    tasks = [shortened(f"{each.comparison.suite} {each.comparison.task.name}", head) for each in found.columns]
-    strategies = [shortened(strategy, left - 4) for strategy in found.cells]
-    axes.set(xlim=(-0.5, max(len(tasks) - 0.5, 8)), ylim=(len(strategies) - 0.5, -0.5))
+def overview(found: CrossTable) -> str:
+    """Returns a grid with a square for each strategy and task, coloured by the verdict."""
+    left, head = 194, 106
+    tasks = [shortened(f"{each.comparison.suite} {each.comparison.task.name}", left - 4) for each in found.columns]
+    strategies = [shortened(strategy, head) for strategy in found.cells]
+    figure, axes = panel(head, 15 * len(tasks), 48, left)
+    axes.set(xlim=(-0.5, max(len(strategies) - 0.5, 8)), ylim=(len(tasks) - 0.5, -0.5))
     axes.xaxis.tick_top()
-    axes.set_xticks(range(len(tasks)), tasks, rotation=90, color=THEME["ink"])
-    axes.set_yticks(range(len(strategies)), strategies, color=THEME["ink"])
+    axes.set_xticks(range(len(strategies)), strategies, rotation=90, color=THEME["ink"])
+    axes.set_yticks(range(len(tasks)), tasks, color=THEME["ink"])
     axes.tick_params(length=0)
     axes.grid(visible=False)
     told = []
-    for y, (strategy, cells) in enumerate(found.cells.items()):
-        for x, cell in enumerate(cells):
+    for x, (strategy, cells) in enumerate(found.cells.items()):
+        for y, cell in enumerate(cells):
             if cell.figure:
                 kind = "quiet" if cell.verdict in QUIET else cell.verdict if cell.verdict in MARKS else ""
                 axes.add_patch(_cell(kind, x - 0.46, y - 0.45))
             if cell.figure and kind in MARKS:
                 axes.text(x, y, MARKS[kind], ha="center", va="center", size=9, color=THEME["page"], gid="number")
-                told.append(f"{strategy} on {title(found.columns[x].comparison)}: {cell.verdict}")
+                told.append(f"{strategy} on {title(found.columns[y].comparison)}: {cell.verdict}")
     kinds = {"▲ better": "better", "▼ worse": "worse", "no difference shown": "", "no signal, or one seed": "quiet"}
     figure.legend(map(_cell, kinds.values()), kinds, loc="lower left", ncols=2, borderaxespad=0, handlelength=1.2)
     words = "; ".join(told) or "no strategy is shown to be better or worse than its baseline on any task"
-    return inline(figure, name, "what is shown of every strategy on every task, after correction", words)
+    return inline(figure, "what is shown of every strategy on every task, after correction", words)
 
 
 def _cell(kind: str, x: float = 0, y: float = 0) -> Rectangle:
