@@ -102,7 +102,7 @@ def test_schedules_end_where_the_paper_does_and_where_it_advises() -> None:
 
 def test_long_tailed_parts_are_as_large_as_their_profiles_say() -> None:
     for task in LONG_TAIL.tasks:
-        for size in ("small", "paper"):
+        for size in task.profiles.keys() & {"small", "paper"}:
             profile = task.profile(size)
             found = re.search(SIZES, profile.dataset)
             assert found is not None
