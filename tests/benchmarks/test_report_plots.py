@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from run_checks import write_result
 
 from tempplug_benchmarks.report.comparison import Comparison, compare
-from tempplug_benchmarks.report.drawing import label_ratios, limits
+from tempplug_benchmarks.report.drawing import EDGE, WIDTH, label_ratios, limits
 from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.report.plots import cost_plot, course_plot, difference_plot, score_plot, spread_plot, temperature_plot
 from tempplug_benchmarks.results import load_results, summarise
@@ -118,9 +118,11 @@ def test_the_course_of_trainings_is_the_mean_over_seeds_of_the_same_steps(traine
     assert macl.trainings.seconds.values == {0: 2.0, 1: 3.0, 2: 4.0}
     drawing = course_plot(trained, "temperature", "temperature")
     (curve,) = re.findall(rf'<g class="curve">{CURVE}', drawing)
-    ys = [float(point.split()[1]) for point in curve.split("L")]
+    start, _, steps = curve.partition("l")
+    x, y, *further = (float(each) for each in re.findall(r"-?[\d.]+", f"{start} {steps}"))
     # from 0.1 by 0.25 to 0.4: four times and not more, so that the axis is not logarithmic
-    assert ys[0] - ys[1] == pytest.approx(ys[1] - ys[2], abs=0.2)
+    assert further[1::2] == pytest.approx([further[1]] * 2, abs=0.2)
+    assert (x + sum(further[::2]), y + sum(further[1::2])) == pytest.approx((WIDTH - EDGE, 8 + 142 / 22), abs=0.2)
     assert drawing.count("other arms, of constant temperature") == 1
     assert "macl+infonce: 0.1 at first, 0.4 at last" in drawing
     (constant,) = re.findall(rf'<g class="curve reference">{CURVE}', drawing)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -135,13 +136,21 @@ def _tag(found: re.Match[str]) -> str:
         (r"font-size:11px;|text-anchor:start;?", ""),
         (r" ?([MLCz]) ", r"\1"),
         (r' (?="[ />])', ""),
-        (r'"M(\S+) (\S+)L\1 (\S+)"', r'"M\1 \2V\3"'),
-        (r'"M(\S+) (\S+)L(\S+) \2"', r'"M\1 \2H\3"'),
+        (r'"M(\S+) (\S+)L\1 ([^" L]+)"', r'"M\1 \2V\3"'),
+        (r'"M(\S+) (\S+)L([^" L]+) \2"', r'"M\1 \2H\3"'),
         (r'(?<=["#]m)(\w{4})\w{6}(?=")', r"\1"),
     ):
         tag = re.sub(pattern, new, tag)
     tag = re.sub(r"#\w{6}", lambda colour: _VARIABLES.get(colour[0], colour[0]), tag)
-    return re.sub(r'style="[^"]*"', lambda style: _CLASSES.get(style[0], style[0]), tag)
+    tag = re.sub(r'style="[^"]*"', lambda style: _CLASSES.get(style[0], style[0]), tag)
+    return re.sub(r'(?<="M)[-\d. ]+L[-\d. L]+(?=")', _relative, tag)
+
+
+def _relative(line: re.Match[str]) -> str:
+    """Rewrites a line of positions as its first position and the distances between points."""
+    points = [[float(each) for each in point.split()] for point in line[0].split("L")]
+    steps = (f"{round(b - a, 1):g}" for ends in pairwise(points) for a, b in zip(*ends, strict=True))
+    return f"{line[0].partition('L')[0]}l{re.sub(r'(?<![0-9])0[.]', '.', ' '.join(steps)).replace(' -', '-')}"
 
 
 def padded(values: Sequence[float], share: float = 0.05) -> tuple[float, float]:
