@@ -28,6 +28,7 @@ from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.lengths import ByLength, differences_by_length, length_rows
+from tempplug_benchmarks.report.spent import hour_rows, plan_rows
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.temperature_law_fit import factor_rows, follow_rows, law_rows, loss_rows, read_measured
@@ -384,6 +385,8 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     **{f"{kind}-cells": partial(_of_cells, regret.negative_cell_rows, of) for kind, of in NEGATIVES.items()},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
     **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
+    "hours": lambda _: _table(hour_rows(RESULTS)),
+    "plans": lambda _: _table(plan_rows(RESULTS.parent / "plans", "../plans")),
 }
 
 if __name__ == "__main__":
