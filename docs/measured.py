@@ -27,8 +27,8 @@ from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
+from tempplug_benchmarks.report.hours import hour_rows, plan_rows
 from tempplug_benchmarks.report.lengths import ByLength, differences_by_length, length_rows
-from tempplug_benchmarks.report.spent import hour_rows, plan_rows
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
 from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.temperature_law_fit import factor_rows, follow_rows, law_rows, loss_rows, read_measured

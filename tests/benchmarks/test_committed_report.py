@@ -35,6 +35,8 @@ def test_the_page_is_what_the_results_give(found: list[Report]) -> None:
     ids = re.findall(r'<[^>]* id="([^"]*)"', made)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'<use href="#([^"]*)"', made)) <= set(ids)
+    styles = re.findall(r"(?m)^svg \.([\w-]+) \{ \S+ \}$", made)
+    assert [each for each in styles if f'class="{each}"' not in made] == [], "a class that no plot has"
     assert "left out" not in made.lower(), "a committed result cannot be reported"
 
 

@@ -33,7 +33,7 @@ _CSS = _TEMPLATES.joinpath("report.css").read_text(encoding="utf-8")
 THEME, _DARK = (dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in _CSS.split("@media")[:2])
 """Colours of the page by name, those of its light scheme, and those of its dark one."""
 _VARIABLES = {colour: f"var(--{name})" for name, colour in THEME.items()}
-_CLASSES = {f'style="{style}"': f'class="{name}"' for name, style in re.findall(r"^svg \.(\w+) \{ (\S+) \}$", _CSS, re.M)}
+_CLASSES = {f'style="{style}"': f'class="{name}"' for name, style in re.findall(r"^svg \.([\w-]+) \{ (\S+) \}$", _CSS, re.M)}
 COLOURS = tuple(THEME[f"c{number}"] for number in range(8))
 DASHED = (0, (4, 3))
 _GRID = re.compile('<path d="([^"]*)" class="grid"/>')
@@ -136,8 +136,6 @@ def _tag(found: re.Match[str]) -> str:
         (r"font-size:11px;|text-anchor:start;?", ""),
         (r" ?([MLCz]) ", r"\1"),
         (r' (?="[ />])', ""),
-        (r'"M(\S+) (\S+)L\1 ([^" L]+)"', r'"M\1 \2V\3"'),
-        (r'"M(\S+) (\S+)L([^" L]+) \2"', r'"M\1 \2H\3"'),
         (r'(?<=["#]m)(\w{4})\w{6}(?=")', r"\1"),
     ):
         tag = re.sub(pattern, new, tag)

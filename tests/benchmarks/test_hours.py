@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tempplug_benchmarks.report.spent import hour_rows, plan_rows
+from tempplug_benchmarks.report.hours import hour_rows, plan_rows
 
 
 def test_hours_are_those_of_all_runs_by_device(tmp_path: Path) -> None:
