@@ -5,10 +5,10 @@ This module joins strategies, objectives, terms on negatives, engines and layout
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -22,17 +22,20 @@ from tempplug.layouts import Direction, Views
 from tempplug.negatives.base import Pairs, TermMap
 from tempplug.record import Step, Trace
 from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
+from tempplug.replay import ADVICE, RememberedCall
 from tempplug.ring import Ring, make_ring
 from tempplug.roles import Block
 from tempplug.scores import views_of_scores
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
-from tempplug.transforms import recomputing, refuse_fake, valueless
+from tempplug.transforms import refuse_fake, valueless
 from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
 from tempplug.views import views_of_embeddings
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
+
+T = TypeVar("T")
 
 
 class Head:
@@ -43,7 +46,11 @@ class Head:
         self.strategy, self.objective, self.layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
         self.terms = loss_fn.terms if loss_fn.negatives._modules else []
         self.observing = loss_fn.training and loss_fn.strategy.observes
+        self.counting = [term for term in self.terms if term.observes] if loss_fn.training else []
         self.ring: Ring | None = None
+        # What a call makes of a state that moves, and whether this is its second computation.
+        self.call: RememberedCall | None = None
+        self.again = False
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss of raw embeddings, reduced; ``given`` holds the optional arguments of the call that were given."""
@@ -58,6 +65,8 @@ class Head:
 
     def _of_views(self, views: Views) -> Tensor:
         loss_fn, step, objective = self.loss_fn, self.step, self.objective
+        if self.observing or self.counting or (loss_fn.training and objective.observes):
+            self.call, self.again = loss_fn._replay.call(views, len(step.row_losses))
         prepared = self._prepared(views)
         if prepared is None:
             lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
@@ -78,7 +87,7 @@ class Head:
                 self.strategy.observe(each.batch, rows)
             auxiliary = Auxiliary(each.batch.positive_similarity, None if second is None else second[number], each.logit_map)
             if loss_fn.training and objective.observes:
-                auxiliary.observed = self._observed(each.batch, rows)
+                auxiliary.observed = self._made(("observed", number), partial(objective.observe, each.batch, rows))
             without = self._without_negatives(each, rows)
             valid.append(with_loss(each.block.roles, rows.positive_count, without, objective, views.rows.world == 1))
             if without is not None and not objective.without_negatives:
@@ -105,12 +114,12 @@ class Head:
         if views.chunk is not None:
             self.ring = make_ring(self.loss_fn, views, directions)
         for direction in directions:
-            found = self._prepare(direction, views, prepared[0] if prepared else None)
+            found = self._prepare(direction, views, prepared)
             if found is None:
                 return None
             if self.terms:
                 pairs = pairs_of(direction, views, found.block.positive_similarity, None if direction.paired else main)
-                found.terms, found.pairs = self._terms(found, pairs, views, first=not prepared), pairs
+                found.terms, found.pairs = self._terms(found, pairs, views, len(prepared)), pairs
                 main = main or pairs
             if self.objective.top and (self.terms or found.direction.hidden):
                 raise ConfigError(
@@ -120,33 +129,36 @@ class Head:
             prepared.append(found)
         return prepared
 
-    def _terms(self, found: Prepared, pairs: Pairs, views: Views, first: bool) -> tuple[TermMap, ...]:
-        """Returns the terms of a block; those that count have seen the call, and of a second computation are as they were."""
+    def _terms(self, found: Prepared, pairs: Pairs, views: Views, number: int) -> tuple[TermMap, ...]:
+        """Returns the terms of a block by its number; those that count have seen the call, but no second computation of it."""
         meant = terms_of(self.terms, found.direction)
-        counting = [term for term in self.terms if term.observes] if self.loss_fn.training else []
-        if not counting:
+        if not self.counting:
             return term_maps(meant, pairs)
-        replay = self.loss_fn._counted
-        if self.ring is not None and recomputing():
+        if self.ring is not None and self.again:
             raise ConfigError(
-                f"negative term '{counting[0].name}' counts, so a checkpoint cannot compute the terms of other processes again "
-                "where gather='ring': use gather=True, or call the loss outside of torch.utils.checkpoint."
+                f"negative term '{self.counting[0].name}' counts, so a checkpoint cannot compute the terms of other processes "
+                f"again where gather='ring': use gather=True, or {ADVICE}."
             )
-        counted = replay.recall(found.batch) if recomputing() else None
-        if counted is None:
-            if first and not self.step.row_losses:  # once for all heads
-                given = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
-                for term in counting:
-                    term.observe(given)
-            counted = term_maps([term for term in meant if term.observes], pairs)
-            replay.remember(found.batch, counted)
+        if not (number or self.again or self.step.row_losses):  # once for all heads
+            given = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+            for term in self.counting:
+                term.observe(given)
+        counted = self._made(("terms", number), lambda: term_maps([term for term in meant if term.observes], pairs))
         return counted + term_maps([term for term in meant if not term.observes], pairs)
 
-    def _prepare(self, direction: Direction, views: Views, first: Prepared | None) -> Prepared | None:
+    def _made(self, name: tuple[str, int], make: Callable[[], T]) -> T:
+        """Returns what is made of a state that moves; in a second computation of the call, what the first one made."""
+        if self.call is None:
+            return make()
+        if not self.again:
+            self.call.made[name] = make()
+        return cast(T, self.call.made[name])
+
+    def _prepare(self, direction: Direction, views: Views, before: Sequence[Prepared]) -> Prepared | None:
         """Returns a block with its map and batch, which blocks of the same rows share; None where no anchor has a positive."""
-        roles, rows, joint = direction.roles, views.rows, self.layout.joint
+        roles, rows, joint, number = direction.roles, views.rows, self.layout.joint, len(before)
         scores = views.scores_of(direction.name)
-        shared = first if joint or direction.mirrored else None
+        shared = before[0] if before and (joint or direction.mirrored) else None
         bare = direction.bare() if shared is None or joint else shared.block.bare[::-1]
         if shared is not None:
             similarity = shared.block.positive_similarity
@@ -180,19 +192,28 @@ class Head:
         block = Block(anchors, candidates, bare, roles, similarity, views.precision, scores)
         if shared is not None and shared.logit_map.uniform and (joint or shared.logit_map.symmetric):
             return Prepared(direction, block, shared.logit_map, batch, shared.fresh)
-        replay = self.loss_fn._replay
-        recalled = replay.recall(batch) if self.observing and recomputing() else None
-        if recalled is not None:
-            if not recalled:
-                raise ConfigError(
-                    f"strategy '{self.strategy.name}' both learns and observes batches, so a checkpoint cannot compute its "
-                    "logits again: call the loss outside of torch.utils.checkpoint."
-                )
-            return Prepared(direction, block, recalled[0], batch, False)
-        logit_map = self.objective.first_map(self.strategy.prepare(batch))
-        if self.observing:
-            replay.remember(batch, () if logit_map.tensors() else (logit_map,))  # of one that learns, that there was one
-        return Prepared(direction, block, logit_map, batch, self.observing)
+        if not self.observing:
+            return Prepared(direction, block, self.objective.first_map(self.strategy.prepare(batch)), batch, False)
+        return Prepared(direction, block, self._observing_map(batch, number), batch, not self.again)
+
+    def _observing_map(self, batch: Batch, number: int) -> LogitMap:
+        """Returns the map of a strategy that observes batches; in a second computation, that of the first one.
+
+        Raises:
+            ConfigError: the map of the first computation learns, too.
+        """
+        call, name = self.call, ("map", number)
+        if call is None or not self.again:
+            logit_map = self.objective.first_map(self.strategy.prepare(batch))
+            if call is not None:  # a map that learns holds the graph of its call, which must not be kept alive
+                call.made[name] = None if logit_map.tensors() else logit_map
+            return logit_map
+        if call.made[name] is None:
+            raise ConfigError(
+                f"strategy '{self.strategy.name}' both learns and observes batches, so a checkpoint cannot compute its logits "
+                f"again: {ADVICE}."
+            )
+        return cast(LogitMap, call.made[name])
 
     def _statistics(self, prepared: list[Prepared], wanted: Wanted, maps: Sequence[LogitMap] = ()) -> list[RowStatistics]:
         """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
@@ -239,14 +260,6 @@ class Head:
                 message = message_without_negatives(number, roles.anchors, self.layout.name, objective)
                 self.loss_fn._warn("negative", message)
         return without
-
-    def _observed(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:
-        """Returns what the objective's `observe` returned for these rows; in a second computation, the result of the first."""
-        replay = self.loss_fn._replay_of_rows
-        found = replay.recall(batch) if recomputing() else None
-        if found is None and (found := self.objective.observe(batch, statistics)) is not None:
-            replay.remember(batch, found)
-        return found
 
     def _refuse_several(self, counts: Tensor, rows: distributed.Rows) -> None:
         # Asked of all processes, because one that raises alone leaves the others waiting.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Never, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from tempplug.between_calls import Replay, Unchanged, Unlearned
+from tempplug.between_calls import Unchanged, Unlearned
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
 from tempplug.distributed import Processes, chosen_processes, within
@@ -22,14 +22,14 @@ from tempplug.errors import ConfigError
 from tempplug.head import Head, dense_logits
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.negatives.base import NegativeTerm, TermMap
+from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
 from tempplug.reduction import blame
+from tempplug.replay import Replay
 from tempplug.ring import check_ring
 from tempplug.strategies.base import Strategy
-from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, Gather, LayoutName, ObjectiveName, Reduction, StepRecord
 from tempplug.views import split_heads
@@ -120,9 +120,7 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
-        self._replay: Replay[tuple[LogitMap, ...]] = Replay()
-        self._counted: Replay[tuple[TermMap, ...]] = Replay()
-        self._replay_of_rows: Replay[Tensor] = Replay()
+        self._replay = Replay()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
 
@@ -302,8 +300,7 @@ class ContrastiveLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        replays: dict[str, Any] = {name: Replay() for name in ("_replay", "_counted", "_replay_of_rows")}
-        return {**self.__dict__, "_last": [None, None], **replays, "_unlearned": Unlearned()}
+        return {**self.__dict__, "_last": [None, None], "_replay": Replay(), "_unlearned": Unlearned()}
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""

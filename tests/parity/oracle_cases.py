@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
@@ -93,11 +94,13 @@ class Context(NamedTuple):
         around: enters and leaves the setting.
         backward: whether the backward pass runs inside, outside or not at all.
         compiled: whether the loss is compiled before the call.
+        checkpointed: whether the backward pass computes the call again, and after it another one of the same step.
     """
 
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
     backward: Literal["inside", "outside", "none"] = "inside"
     compiled: bool = False
+    checkpointed: bool = False
 
     def call(self, loss_fn: ContrastiveLoss, *views: Tensor, **inputs: Any) -> Tensor:
         """Returns the loss that is computed inside."""
@@ -105,7 +108,12 @@ class Context(NamedTuple):
             torch._dynamo.reset()
             loss_fn = torch.compile(loss_fn, backend="eager")  # type: ignore[assignment]
         with self.around():
-            return loss_fn(*views, **inputs)
+            if not self.checkpointed:
+                return loss_fn(*views, **inputs)
+            # The same anchors against other candidates, with a gradient of 0.
+            other = [*views[:-1], views[-1] + 1]
+            rows, others = (checkpoint(partial(loss_fn, **inputs), *each, use_reentrant=False) for each in (views, other))
+            return rows + 0.0 * others.sum()
 
     def gradients(self, value: Tensor, leaves: list[Tensor]) -> list[Tensor | None]:
         """Returns the gradients, computed inside or outside; without a backward pass none."""
@@ -136,6 +144,7 @@ CONTEXTS = {
     "compiled": Context(compiled=True),
     "float64 by default": Context(partial(_set, torch.get_default_dtype, torch.set_default_dtype, torch.float64)),
     "another default device": Context(partial(torch.device, "meta")),
+    "checkpoint": Context(checkpointed=True),
     "three threads": Context(partial(_set, torch.get_num_threads, torch.set_num_threads, 3)),
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from covering import every_pair
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tempplug import Batch, ContrastiveLoss
+from tempplug import Batch, ContrastiveLoss, create_strategy
 from tempplug.errors import ConfigError
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -67,32 +69,145 @@ def test_a_checkpoint_changes_nothing(
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-def test_the_same_pairs_the_other_way_round_are_another_call() -> None:
-    """Both have the same index and the same positive similarities."""
+# State that moves a lot at each call, so that the state of another call gives another gradient.
+MOVING = [
+    ("target-probability:rate=9", "infonce"),
+    ("individual:size=32,learning_rate=0.3", "infonce"),
+    ("fixed", "sogclr:size=32,gamma=0.3"),
+]
 
-    def step(reentrant: bool | None) -> Tensor:
-        torch.manual_seed(0)
-        loss_fn = ContrastiveLoss("individual:size=6,learning_rate=0.5,gamma=0.5", layout="cross-view").double()
-        a, b = (torch.randn(6, 4, dtype=torch.float64, requires_grad=True) for _ in range(2))
 
-        def one(first: Tensor, second: Tensor) -> Tensor:
-            return loss_fn(first, second, index=torch.arange(6))
+def pairs_of_views(kind: str) -> list[tuple[Tensor, Tensor]]:
+    """Two calls of one step that have much in common."""
+    rows = [torch.randn(32, 16, generator=torch.Generator().manual_seed(each), dtype=torch.float64) for each in range(4)]
+    if kind == "other candidates":
+        return [(rows[0], rows[1]), (rows[0], rows[2])]
+    if kind == "the other way round":
+        return [(rows[0], rows[1]), (rows[1], rows[0])]
+    if kind == "other order":
+        return [(rows[0], rows[1]), (rows[0].flip(0), rows[1].flip(0))]
+    for each in rows:
+        each[:, [0, -1]] = 0
+    return [(rows[0], rows[1]), (rows[2], rows[3])]
 
-        losses = [
-            one(*each) if reentrant is None else checkpoint(one, *each, use_reentrant=reentrant) for each in ((a, b), (b, a))
-        ]
-        return torch.cat(torch.autograd.grad(sum(losses), (a, b))) if reentrant is not True else _backward(losses, a, b)
 
-    expected = step(None)
+def step(
+    loss_fns: Sequence[ContrastiveLoss], calls: Sequence[tuple[Tensor, Tensor]], around: Callable[..., Any] | None
+) -> list[Tensor]:
+    """Gradients of one backward pass through several calls, of one loss in turn with others; ``around`` computes them again."""
+    leaves = [tuple(each.clone().requires_grad_() for each in views) for views in calls]
+    total = torch.zeros((), dtype=torch.float64)
+    for number, views in enumerate(leaves):
+        loss_fn = loss_fns[number % len(loss_fns)].double()
+        call = partial(loss_fn, **loss_fn.accepted(index=torch.arange(len(views[0]))))
+        total = total + (call(*views) if around is None else around(call, *views))
+    total.backward()
+    return [each.grad for views in leaves for each in views if each.grad is not None]
+
+
+def nested(call: Callable[..., Tensor], *views: Tensor) -> Tensor:
+    return checkpoint(partial(checkpoint, call, use_reentrant=False), *views, use_reentrant=False)  # type: ignore[no-any-return]
+
+
+AROUND = {
+    "checkpoint": partial(checkpoint, use_reentrant=False),
+    "reentrant": partial(checkpoint, use_reentrant=True),
+    "nested": nested,
+}
+
+
+def made(strategy: str, objective: str, **options: Any) -> ContrastiveLoss:
+    torch.manual_seed(0)
+    return ContrastiveLoss(strategy, objective, "cross-view", **options)
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("kind", ["other candidates", "the other way round", "other order", "zeros in the outer columns"])
+@pytest.mark.parametrize(("strategy", "objective"), MOVING)
+def test_calls_of_one_step_are_told_apart_by_all_that_they_read(strategy: str, objective: str, kind: str, around: str) -> None:
+    calls = pairs_of_views(kind)
+    expected = step([made(strategy, objective)], calls, None)
+    for ours, theirs in zip(step([made(strategy, objective)], calls, AROUND[around]), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("negatives", "given"),
+    [
+        ("same-key+log-q:size=32", [{"keys": torch.arange(8) // 2}, {"keys": torch.arange(8) // 4}]),
+        ("log-q:size=32", [{"index": torch.arange(8)}, {"index": torch.arange(8) + 9}]),
+        (
+            "log-q:size=32",
+            [{"hard_negative_mask": torch.eye(8, 2).bool()}, {"hard_negative_mask": torch.eye(8, 2).roll(1, 0).bool()}],
+        ),
+        (
+            "log-q:size=32",
+            [{"hard_negatives": torch.ones(8, 2, 4).double()}, {"hard_negatives": torch.eye(8, 4).double()[:, None]}],
+        ),
+    ],
+    ids=lambda each: each if isinstance(each, str) else ",".join(each[0]),
+)
+def test_calls_of_the_same_rows_are_told_apart_by_their_arguments(negatives: str, given: list[dict[str, Tensor]]) -> None:
+    rows = [torch.randn(8, 4, generator=torch.Generator().manual_seed(each), dtype=torch.float64) for each in range(2)]
+    hard = torch.randn(8, 2, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+
+    def gradients(reentrant: bool | None) -> Tensor:
+        loss_fn = made("individual:size=32,learning_rate=0.3", "infonce", negatives=negatives).double()
+        views = [each.clone().requires_grad_() for each in rows]
+        total = torch.zeros((), dtype=torch.float64)
+        for each in given:
+            items = each.get("index", torch.arange(8))
+            arguments = {"hard_negatives": hard} | each
+            count = arguments["hard_negatives"].shape[1]
+            of_rows = {"view_a": items, "view_b": items, "hard_negatives": items[:, None].expand(-1, count)}
+            keys = {} if "keys" not in each else {"keys": {**of_rows, "view_a": each["keys"], "view_b": each["keys"]}}
+            call = partial(loss_fn, **(arguments | {"index": of_rows} | keys))
+            total = total + (call(*views) if reentrant is None else checkpoint(call, *views, use_reentrant=reentrant))
+        total.backward()
+        return torch.cat([each.grad for each in views if each.grad is not None])
+
+    expected = gradients(None)
     for reentrant in (False, True):
-        torch.testing.assert_close(step(reentrant), expected, rtol=1e-12, atol=1e-14)
+        torch.testing.assert_close(gradients(reentrant), expected, rtol=1e-10, atol=1e-14)
 
 
-def _backward(losses: list[Any], a: Tensor, b: Tensor) -> Tensor:
-    sum(losses).backward()
-    assert a.grad is not None
-    assert b.grad is not None
-    return torch.cat([a.grad, b.grad])
+def test_two_losses_with_one_strategy_have_the_state_of_their_own_calls() -> None:
+    def losses() -> list[ContrastiveLoss]:
+        strategy = create_strategy("target-probability:rate=9")
+        return [ContrastiveLoss(strategy, objective, "cross-view") for objective in ("infonce", "dcl")]
+
+    calls = pairs_of_views("other candidates")
+    for ours, theirs in zip(step(losses(), calls, AROUND["checkpoint"]), step(losses(), calls, None), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
+def test_a_step_may_have_hundreds_of_calls_as_one_with_a_loss_a_layer_and_dimension_has() -> None:
+    rows = [torch.randn(6, 4, generator=torch.Generator().manual_seed(each), dtype=torch.float64) for each in range(2 * 300)]
+    calls = list(zip(rows[::2], rows[1::2], strict=True))
+    expected = step([made("target-probability:rate=0.1", "infonce")], calls, None)
+    found = step([made("target-probability:rate=0.1", "infonce")], calls, AROUND["checkpoint"])
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
+def test_two_equal_calls_of_one_step_cannot_be_told_apart_and_of_two_steps_need_not_be() -> None:
+    (views, _), loss_fn = pairs_of_views("other order"), made("target-probability:rate=9", "infonce")
+    with pytest.raises(ConfigError, match=r"two calls before it read the same embeddings and arguments.*outside of torch"):
+        step([loss_fn], [views, views], AROUND["checkpoint"])
+    loss_fn, plain = made("target-probability:rate=9", "infonce"), made("target-probability:rate=9", "infonce")
+    for _ in range(3):  # of a learning rate of 0, or accumulated
+        for ours, theirs in zip(step([loss_fn], [views], AROUND["checkpoint"]), step([plain], [views], None), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
+def test_a_second_computation_of_other_rows_is_refused() -> None:
+    loss_fn = made("target-probability:rate=9", "infonce").double()
+    views = [each.clone().requires_grad_() for each in pairs_of_views("other order")[0]]
+    loss = checkpoint(
+        lambda a, b: loss_fn(torch.dropout(a, 0.5, True), b), *views, use_reentrant=False, preserve_rng_state=False
+    )
+    with pytest.raises(ConfigError, match=r"those of none of its last 512 calls.*preserve_rng_state=True"):
+        loss.backward()
 
 
 class Counting(Strategy):
