@@ -18,6 +18,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import dot_score, euclidean_sim
 from tokenizers import Tokenizer, models
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoTokenizer, set_seed
 
 import tempplug
@@ -267,6 +268,32 @@ def test_the_cached_loss_equals_the_plain_one_and_its_gradients(
             assert first.keys() == second.keys()
             for name, gradient in first.items():
                 torch.testing.assert_close(second[name], gradient, atol=1e-8, rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrapper", ["alone", "in mini-batches", "MatryoshkaLoss", "AdaptiveLayerLoss", "Matryoshka2dLoss"])
+def test_under_a_checkpoint_each_call_of_a_batch_has_the_state_of_its_first_computation(
+    model: SentenceTransformer, wrapper: str
+) -> None:
+    """A loss for each of several dimensions and layers, of the same texts."""
+    results = []
+    for checkpointed in (False, True):
+        kind = CachedTemperatureRankingLoss if wrapper == "in mini-batches" else TemperatureRankingLoss
+        loss = kind(model, "target-probability:rate=5")
+        loss.take_charge()
+        whole: Any = loss
+        if wrapper.endswith("Loss"):  # every layer and dimension, because the backward pass would draw others
+            dimensions = [] if wrapper.startswith("Adaptive") else [[16, 8, 4]]
+            drawn = {"Matryoshka2dLoss": ("n_layers_per_step", "n_dims_per_step"), "AdaptiveLayerLoss": ("n_layers_per_step",)}
+            whole = getattr(library, wrapper)(model, loss, *dimensions, **dict.fromkeys(drawn.get(wrapper, ()), -1))
+        model.zero_grad()
+        total = torch.zeros((), dtype=torch.float64)
+        for items in (12, 9):  # two parts of a step
+            batch = features(model, items=items)
+            total = total + (checkpoint(whole, batch, None, use_reentrant=False) if checkpointed else whole(batch, None))
+        total.backward()
+        results.append([total.detach(), *loss.contrastive_loss.buffers(), *gradients(model).values()])
+    for recomputed, expected in zip(results[1], results[0], strict=True):
+        torch.testing.assert_close(recomputed, expected, atol=1e-9, rtol=1e-7)
 
 
 def test_a_cached_loss_without_gradient_is_the_plain_one_and_leaves_wrappers_alone(model: SentenceTransformer) -> None:
