@@ -97,10 +97,6 @@ def statistics_of(
     for each, logit_map in zip(prepared[len(found) :], maps[len(found) :], strict=True):
         terms = each.terms + each.direction.hidden
         found += row_statistics(engine, each.block, logit_map, wanted=wanted, terms=terms)[0]
-    for number, each in enumerate(prepared):
-        if each.direction.fewer is not None:
-            count = found[number].negative_count - each.direction.fewer
-            found[number] = replace(found[number], negative_count=count)
     return found, used
 
 

@@ -75,10 +75,12 @@ class Head:
             step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
             return over_anchors(row_losses, None, views, loss_fn.reduction)
         mean, wanted = self.strategy.needs_negative_similarity and loss_fn.training, NOTHING
-        if mean or objective.top or objective.pair_function is not None:
-            wanted, step.sums = Wanted(mean, objective.top, objective.pair_function), objective.pair_function is not None
+        counts = self._counts_negatives(prepared)
+        step.sums = objective.pair_function is not None
+        if mean or counts or objective.top or step.sums:
+            wanted = Wanted(mean, objective.top, objective.pair_function, counts)
         statistics = self._statistics(prepared, wanted)
-        second = self._second(prepared)
+        second = self._second(prepared, Wanted(negative_count=True) if counts else NOTHING)
         losses: list[Tensor] = []
         valid: list[Tensor | None] = []
         for number, rows in enumerate(statistics):
@@ -231,7 +233,17 @@ class Head:
             ]
         return found
 
-    def _second(self, prepared: list[Prepared]) -> list[RowStatistics] | None:
+    def _counts_negatives(self, prepared: list[Prepared]) -> bool:
+        """Returns whether something reads how many negatives terms leave in."""
+        if not (self.terms or any(each.direction.hidden for each in prepared)):
+            return False
+        if self.objective.pair_function is not None:  # whose sums do not tell that there are none
+            return True
+        if self.objective.reads_negative_count or (self.observing and self.strategy.reads_negative_count):
+            return True
+        return any(term.reads_rows and term.reads_negative_count for term in self.terms)
+
+    def _second(self, prepared: list[Prepared], wanted: Wanted) -> list[RowStatistics] | None:
         """Returns the statistics of a second pass without gradient, where the objective has a map for one."""
         maps: list[LogitMap] = []
         for each in prepared:
@@ -240,7 +252,7 @@ class Head:
                 return None
             maps.append(second)
         with torch.no_grad():
-            return self._statistics(prepared, NOTHING, maps)
+            return self._statistics(prepared, wanted, maps)
 
     def _without_negatives(self, prepared: Prepared, statistics: RowStatistics) -> Tensor | None:
         """Returns which anchors have no negative, [N]; None where all are known to have some. The first such batch warns."""
@@ -250,8 +262,9 @@ class Head:
             everyone = roles.positives is not None and prepared.direction.everyone
             without = None if everyone else statistics.negative_count == 0
         counted = without is not None and (self.ring is None or not without.is_cuda)
-        if (self.terms or prepared.direction.hidden or self.layout.joint) and objective.pair_function is None:
-            without = statistics.negative_lse.detach() == -torch.inf
+        if self.terms or prepared.direction.hidden or self.layout.joint:
+            empty = statistics.negative_lse.detach() == -torch.inf
+            without = empty if objective.pair_function is None else statistics.negative_count == 0
             counted = not without.is_cuda
         # On CUDA, counting by labels or masks waits for the device: only until the warning is given.
         if without is not None and counted and not valueless() and "negative" not in self.loss_fn._warned:

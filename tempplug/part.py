@@ -19,6 +19,8 @@ class Part(Configured, nn.Module):
 
     Attributes:
         takes: names of the arguments of a call that it reads. A call that gives one which no part of the loss reads is refused.
+        reads_negative_count: whether it reads ``negative_count`` of the statistics, which engines then count under terms on
+            negatives; False is faster.
         learning_rate: at which an optimizer should move what this part learns; None: that of the model. The code that makes the
             optimizer reads it; the flag ``--temperature-learning-rate`` sets it.
     """
@@ -26,6 +28,7 @@ class Part(Configured, nn.Module):
     formula: ClassVar[str] = ""
     source: ClassVar[str] = ""
     takes: ClassVar[frozenset[str]] = frozenset()
+    reads_negative_count: ClassVar[bool] = True
     learning_rate: float | None = None
 
     def __new__(cls, *args: Any, **options: Any) -> Self:

@@ -160,7 +160,7 @@ class _Call:
     ahead: list[Tensor | None] | None = None
 
     def __init__(self, ring: Ring, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted) -> None:
-        self.ring, self.prepared, self.maps, self.mean = ring, prepared, maps, wanted.negative_similarity
+        self.ring, self.prepared, self.maps, self.wanted = ring, prepared, maps, wanted
         views, pair = ring.views, wanted.pair_function
         self.rows = views.rows
         self.pairs = [None if pair is None else _Shifted(pair, each) for each in maps]
@@ -196,7 +196,7 @@ class _Call:
             self.ahead = self._round(self._ones(), True)
         else:
             for owner, tensors in going_round(self.rows, self.loads):
-                for number, part, _ in self.parts(owner, tensors, self.mean):
+                for number, part, _ in self.parts(owner, tensors, True):
                     self._merge(number, part)
                 del tensors  # before the next are on their way
         return tuple(getattr(each, name).clone() for each in self.found for name in NUMBERS)
@@ -212,8 +212,11 @@ class _Call:
         used = [{"negative_lse", "positive_lse"} if each.direction.paired else {"negative_lse"} for each in self.prepared]
         return [1.0 if name in names else None for names in used for name in NUMBERS]
 
-    def parts(self, owner: int, tensors: Sequence[Tensor], mean: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
-        """Yields each block's number, its statistics over the candidates of one process, and whether positives may be there."""
+    def parts(self, owner: int, tensors: Sequence[Tensor], merging: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
+        """Yields each block's number, its statistics over the candidates of one process, and whether positives may be there.
+
+        Without ``merging`` they hold sums alone.
+        """
         views = self.ring.with_candidates(self.views, owner, self.loads, tensors)
         blocks = zip(self.ring.loss_fn.layout.build(views), self.prepared, self.maps, strict=True)
         for number, (direction, own, logit_map) in enumerate(blocks):
@@ -227,7 +230,8 @@ class _Call:
             similarity = roles.positive_similarity(*bare)
             block = Block(direction.anchors, direction.candidates, bare, roles, similarity, views.precision, keeps=False)
             part = Prepared(direction, block, logit_map, own.batch, False, terms)
-            wanted = Wanted(mean, 0, self.pairs[number])
+            mean, count = self.wanted.negative_similarity and merging, self.wanted.negative_count and merging
+            wanted = Wanted(mean, 0, self.pairs[number], count)
             (found,), self.engine = statistics_of(self.ring.loss_fn.engine, [part], [logit_map], wanted)
             yield number, found, roles.positives is None or bool(roles.positives.runs)
 
@@ -286,7 +290,7 @@ class _Call:
         # One number, because gradients given to `torch.autograd.grad` make it load sympy, for seconds.
         along: list[Tensor] = []
         with torch.enable_grad():
-            for number, part, positives in self.parts(owner, tensors, merging and self.mean):
+            for number, part, positives in self.parts(owner, tensors, merging):
                 if merging:
                     self._merge(number, part.detached())
                 shares = _shares(part, self.found[number], self.pairs[number] is not None, positives)

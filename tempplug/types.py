@@ -68,12 +68,14 @@ class Wanted:
         negative_similarity: the softmax-weighted mean similarity of the negatives.
         top: how many of the most similar negatives, 0 for none.
         pair_function: f of whose values the sums are wanted in place of log-sum-exps; None for the latter.
-        more: whether anything beside sums is wanted.
+        negative_count: whether the negatives that terms leave in are counted; otherwise the count is that of the roles.
+        more: whether anything beside sums and counts is wanted.
     """
 
     negative_similarity: bool = False
     top: int = 0
     pair_function: PairFunction | None = None
+    negative_count: bool = False
     more: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +97,9 @@ class RowStatistics:
         negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
             leave them all out. Where the objective has a ``pair_function`` f, this is the sum of f(l) over the negatives
             instead, and ``positive_lse`` that of f(-l) over the positives.
+        positive_count: [N] number of the anchor's positives.
+        negative_count: [N] number of the anchor's negatives that no term leaves out; one with a weight between 0 and 1 counts
+            as one. Where no part of the loss reads it (`tempplug.Objective.reads_negative_count`), it does not ask the terms.
         negative_similarity: [N] softmax-weighted mean similarity of the negatives, only where it is wanted.
         top_logits: [N, k] logits of the anchor's k most similar negatives, most similar first, only where they are wanted.
             Of an anchor with fewer negatives, only the first ``negative_count`` count.

@@ -37,10 +37,12 @@ def dense_statistics(
         of_negatives = of_negatives + term.at(EVERY, columns).term(similarity.detach())
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
     left_out = roles.left_out(*indices)
-    without = roles.without_negatives
+    without, negative_count = roles.without_negatives, roles.negative_count
     if terms:
         left_out = left_out | (of_negatives.detach() == -torch.inf)
         without = left_out.all(1)
+        if wanted.negative_count:
+            negative_count = (~left_out).sum(1)
         of_negatives = torch.where(without[:, None], logits, of_negatives)
     if without is not None:
         # Over everything first, and then none: an empty log-sum-exp has NaN for a gradient, which anomaly detection reports.
@@ -83,7 +85,7 @@ def dense_statistics(
         positive_lse=positive_lse,
         negative_lse=negative,
         positive_count=count,
-        negative_count=roles.negative_count,
+        negative_count=negative_count,
         negative_similarity=mean_negative,
         top_logits=top_logits,
     )

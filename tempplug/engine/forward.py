@@ -114,6 +114,7 @@ class Values:
         weights: f' of each pair; with `Pass.around` the same logits.
         slopes: of the logits along each product.
         positive: 1 for positives and 0 for others; None where positions decide it.
+        left_in: 1 for negatives that no term leaves out and 0 for others, where these are counted.
     """
 
     similarity: Tensor
@@ -122,6 +123,7 @@ class Values:
     weights: Tensor
     slopes: tuple[Tensor, ...]
     positive: Tensor | None
+    left_in: Tensor | None = None
 
 
 class Pass:
@@ -132,6 +134,7 @@ class Pass:
 
     Attributes:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
+        count: [N] how many negatives no term leaves out, after `forward`; None where it is not wanted or there are no terms.
         products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
         narrow: whether products have factors in bfloat16, as the embeddings had.
         factors: what gives the similarities when multiplied.
@@ -145,6 +148,7 @@ class Pass:
     """
 
     mean: Tensor | None = None
+    count: Sums | None = None
 
     def __init__(
         self,
@@ -192,6 +196,7 @@ class Pass:
         self.negative = Sums(anchors.shape[0], anchors, self.around)
         self.positive = Sums(anchors.shape[0], anchors, self.around) if several else None
         self.columns = Sums(candidates.shape[0], anchors, self.around) if self.mirrored else None
+        self.count = Sums(anchors.shape[0], anchors, False) if self.wanted.negative_count and self.terms else None
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
         # A single slope is multiplied into the weights that are kept, unless something needs the weights without it.
@@ -231,6 +236,11 @@ class Pass:
         if for_columns:
             across, sums = of_negatives if tile.inner is None else of_negatives[:, tile.inner], self.columns or self.negative
             additions.append((sums.add, tile.outer, sums.of_tile(across, 0)))
+        if self.count is not None and found.left_in is not None:
+            additions.append((self.count.add, tile.rows, self.count.of_tile(found.left_in, 1)))
+            if for_columns:
+                across = found.left_in[:, tile.inner or EVERY]
+                additions.append((self.count.add, tile.outer, self.count.of_tile(across, 0)))
         if self.wanted.top:
             additions.append((self._note_top, tile, found))
         if self.keeps:
@@ -293,11 +303,22 @@ class Pass:
         for weight in weights_of:
             found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
         for numbers in (found.values,) if found.weights is found.values else (found.values, found.weights):
-            if self.marks is not None:
-                self.marks.blank_(numbers, tile, fill)
-            elif tile.blank is not None:
-                numbers.view(-1).index_fill_(0, tile.blank, fill)
+            self._blank_(numbers, tile, fill)
+        if self.count is not None and summed:
+            found.left_in = torch.ones_like(values) if positive is None else 1 - positive
+            for weight in weights_of:
+                found.left_in.mul_(weight > 0)
+            for term in terms:
+                found.left_in.mul_(term > -math.inf)
+            self._blank_(found.left_in, tile, 0.0)
         return found
+
+    def _blank_(self, numbers: Tensor, tile: Tile, value: float) -> None:
+        """Writes a value over the pairs of a tile that have no role, or whose role positions decide."""
+        if self.marks is not None:
+            self.marks.blank_(numbers, tile, value)
+        elif tile.blank is not None:
+            numbers.view(-1).index_fill_(0, tile.blank, value)
 
     def _parts(self, found: Values) -> tuple[Tensor, Tensor]:
         """Returns the values of positives and those of negatives, nothing elsewhere."""

@@ -54,7 +54,8 @@ def tiled_statistics(
     elif pair is None and roles.fewest_positives < 2:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
         positive = torch.where(counts <= 1, logit, positive)
-    found = [RowStatistics(logit, similarity, positive, negative, counts, roles.negative_count, work.mean, top)]
+    negative_count = roles.negative_count if work.count is None else work.count.sums.long()
+    found = [RowStatistics(logit, similarity, positive, negative, counts, negative_count, work.mean, top)]
     if columns is not None:
         found.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count))
     return found

@@ -126,7 +126,7 @@ class Direction:
         everyone: whether candidates among the views are those of all processes.
         paired: whether the block holds the positives of its anchors.
         mirrored: whether the block is the transpose of the call's first one: the same pairs the other way round.
-        hidden: leaves out pairs that are negatives by ``roles``; ``fewer`` [N] or [] of each anchor, None for none.
+        hidden: leaves out pairs that are negatives by ``roles``.
     """
 
     anchors: Tensor
@@ -141,7 +141,6 @@ class Direction:
     paired: bool = True
     mirrored: bool = False
     hidden: tuple[TermMap, ...] = ()
-    fewer: Tensor | None = None
 
     def parts(self, views: Views) -> tuple[list[Part], list[Part]]:
         """Returns the parts of the anchors and of the candidates."""
@@ -236,7 +235,7 @@ class PairLayout(Configured, ABC):
             **more,
         )
         if "hard_negatives" in candidates and (own_hard or views.hard_mask is not None):
-            found.hidden, found.fewer = _hidden(views, found, own_hard)
+            found.hidden = _hidden(views, found, own_hard)
         return found
 
     def of_hard_negatives(self, views: Views, **options: Any) -> Direction:
@@ -263,15 +262,12 @@ def hard_count(views: Views) -> int:
     return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
 
 
-def _hidden(views: Views, direction: Direction, own: bool) -> tuple[tuple[TermMap, ...], Tensor | None]:
-    """Returns what hides hard negatives, the last part, that are absent or of another row, and how many of each anchor's."""
+def _hidden(views: Views, direction: Direction, own: bool) -> tuple[TermMap, ...]:
+    """Returns what hides hard negatives, the last part, that are absent or of another row."""
     of_anchors, (*before, hard) = direction.parts(views)
     rows = torch.cat([views.numbers(part) for part in of_anchors])
     seen = views.numbers(hard) if own else torch.full((hard.size,), -1, device=views.device)
     there = torch.ones_like(seen, dtype=torch.bool) if views.hard_mask is None else views.hard_mask
     # Behind -1 every anchor sees a candidate, behind -2 none does.
     seen = torch.cat([seen.new_full((sum(part.size for part in before),), -1), seen.masked_fill(~there, -2)])
-    fewer = hard.size - (torch.bincount(seen[seen >= 0], minlength=views.rows.total)[rows] if own else there.sum())
-    if len(rows) > views.size:  # view_a's anchors see hard negatives, view_b's do not
-        fewer = torch.cat([fewer.expand(views.size), fewer.new_zeros(views.size)])
-    return (LeftOut(Keys(rows, seen), equal=False, spared=seen == -1),), fewer
+    return (LeftOut(Keys(rows, seen), equal=False, spared=seen == -1),)

@@ -174,16 +174,12 @@ class CrossView(PairLayout):
     def _bb(self, views: Views) -> Direction:
         if self.hard != "shared" or views.hard_negatives is None:
             return self._of_one_view(views, "bb", "view_b")
-        size, rows = views.size, views.rows
-        roles = _cross_view_roles(size, views.place, views.count, hard_count(views), views.device)
+        roles = _cross_view_roles(views.size, views.place, views.count, hard_count(views), views.device)
         found = self.direction(views, ("view_b",), ("view_b", "hard_negatives"), roles, name="bb", paired=False)
         if views.hard_rows is not None:
             # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
             of_anchors, of_candidates = (torch.cat([views.numbers(part) for part in parts]) for parts in found.parts(views))
             found.hidden = (*found.hidden, LeftOut(Keys(of_anchors, of_candidates)))
-            own = views.hard_rows if views.hard_mask is None else views.hard_rows[views.hard_mask]
-            fewer = torch.bincount(own, minlength=rows.total)[rows.offset : rows.offset + size]
-            found.fewer = fewer if found.fewer is None else fewer + found.fewer
         return found
 
     def _of_one_view(self, views: Views, name: str, view: str) -> Direction:

@@ -17,8 +17,9 @@ from tempplug.options import Number
 class Debiased(NegativeTerm):
     """Replaces the sum of a row's negatives by an estimate of that of its true negatives.
 
-    Σ⁻ exp(l) becomes max((Σ⁻ exp(l) - π·n·exp(l⁺))/(1 - π), n·exp(l(-1))), n the number of negatives and l(-1) the logit of the
-    smallest similarity. The estimate has a gradient; where the maximum is its second half it has none.
+    Σ⁻ exp(l) becomes max((Σ⁻ exp(l) - π·n·exp(l⁺))/(1 - π), n·exp(l(-1))), n the number of negatives that no other term leaves
+    out and l(-1) the logit of the smallest similarity. The estimate has a gradient; where the maximum is its second half it has
+    none.
 
     Args:
         prior: π, in [0, 1): the share of negatives that are of the anchor's own class.
@@ -40,12 +41,12 @@ class Debiased(NegativeTerm):
 
     def negative_lse(self, lse: Tensor, positive_logit: Tensor, count: Tensor, lowest: Tensor) -> Tensor:
         """Returns the logarithm of the estimate, [N]."""
-        if not self.prior:
-            return lse
         number = count.clamp(min=1).to(lse.dtype).log()
         floor = number + lowest
         # The share that is subtracted, as a logarithm of its part in the sum; where it is the whole sum, the floor holds.
-        part = math.log(self.prior) + number + positive_logit - lse.clamp(min=torch.finfo(lse.dtype).min)
+        log_prior = math.log(self.prior) if self.prior else -math.inf
+        # Logits first, which are nearly equal where digits matter.
+        part = (positive_logit - lse.clamp(min=torch.finfo(lse.dtype).min)) + (log_prior + number)
         inside = part < -torch.finfo(lse.dtype).eps
         share = torch.where(inside, part, -1.0)
         estimate = torch.where(inside, lse, 0.0) + torch.log(-torch.expm1(share)) - math.log1p(-self.prior)

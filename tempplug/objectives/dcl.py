@@ -23,6 +23,7 @@ class DCL(Objective):
     name: ClassVar[str] = "dcl"
     formula: ClassVar[str] = "-l⁺ + ln Σ⁻ exp l"
     source: ClassVar[str] = "Yeh et al. 2022, Decoupled Contrastive Learning"
+    reads_negative_count: ClassVar[bool] = False
     several_positives: ClassVar[bool] = True
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:

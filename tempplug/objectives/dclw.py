@@ -27,6 +27,7 @@ class DCLW(Objective):
     name: ClassVar[str] = "dclw"
     formula: ClassVar[str] = "-w·l⁺ + ln Σ⁻ exp l, w = 2 - exp(s⁺/σ) / mean exp(s⁺/σ)"
     source: ClassVar[str] = "Yeh et al. 2022, Decoupled Contrastive Learning, eq. 7"
+    reads_negative_count: ClassVar[bool] = False
 
     sigma: Annotated[float, Temperature(search=None, help="σ, how sharply similarities are weighted")] = 0.5
 

@@ -30,6 +30,7 @@ class DualTemperature(Objective):
     name: ClassVar[str] = "dual-temperature"
     formula: ClassVar[str] = "sg[W(τ_b) / W(τ_a)] · InfoNCE(τ_a), W = 1 - P⁺"
     source: ClassVar[str] = "Zhang et al. 2022, Dual Temperature Helps Contrastive Learning Without Many Negative Samples"
+    reads_negative_count: ClassVar[bool] = False
 
     second_temperature: Annotated[float | None, Temperature(optional=True, help="τ_b; none: ten times the strategy's")] = None
 

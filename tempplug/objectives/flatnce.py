@@ -22,6 +22,7 @@ class FlatNCE(Objective):
     name: ClassVar[str] = "flatnce"
     formula: ClassVar[str] = "exp(d - sg[d]), d = -l⁺ + ln Σ⁻ exp l"
     source: ClassVar[str] = "Chen et al. 2021, Simpler, Faster, Stronger: Breaking the log-K Curse on Contrastive Learners"
+    reads_negative_count: ClassVar[bool] = False
     several_positives: ClassVar[bool] = True
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:

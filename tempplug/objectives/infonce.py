@@ -24,6 +24,7 @@ class InfoNCE(Objective):
     name: ClassVar[str] = "infonce"
     formula: ClassVar[str] = "-l⁺ + ln(Σ⁺ exp l + Σ⁻ exp l)"
     source: ClassVar[str] = "van den Oord et al. 2018, Representation Learning with Contrastive Predictive Coding"
+    reads_negative_count: ClassVar[bool] = False
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
 

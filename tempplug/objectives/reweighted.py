@@ -32,6 +32,7 @@ class Reweighted(Objective):
     name: ClassVar[str] = "reweighted"
     formula: ClassVar[str] = "sg[1/W] · InfoNCE, W = 1 - P⁺"
     source: ClassVar[str] = "Huang et al. 2023, Model-Aware Contrastive Learning: Towards Escaping the Dilemmas, eq. 11"
+    reads_negative_count: ClassVar[bool] = False
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns softplus(d)/sigmoid(d), [N], with the gradient of d."""

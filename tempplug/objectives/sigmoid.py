@@ -42,6 +42,7 @@ class Sigmoid(Objective):
     name: ClassVar[str] = "sigmoid"
     formula: ClassVar[str] = "Σ⁺ softplus(-(l + b)) + Σ⁻ softplus(l + b), b learned"
     source: ClassVar[str] = "Zhai et al. 2023, Sigmoid Loss for Language Image Pre-Training"
+    reads_negative_count: ClassVar[bool] = False
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
 

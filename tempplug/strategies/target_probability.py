@@ -47,6 +47,7 @@ class TargetProbability(Strategy):
     formula: ClassVar[str] = "l = s / τ, ln τ ← ln τ + rate·(m - probability), m = Σp²/Σp, p = probability of a positive"
     source: ClassVar[str] = "tempplug"
     cosines_only = False
+    reads_negative_count: ClassVar[bool] = False
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or choose another probability"
 
     probability: Annotated[float, Number(above=0, below=1, search=(0.3, 0.9), help="mean of the positives to keep")] = 0.5

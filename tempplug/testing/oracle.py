@@ -48,7 +48,8 @@ class _Rows:
         similarities = [each.anchors @ each.candidates.T for each in blocks]
         term = torch.cat([oracle_term(negatives, each, first, given) for each in blocks], dim=1)
         positive, negative = (torch.cat([getattr(each, of) for each in blocks], 1) for of in ("positive", "negative"))
-        count, negative = negative.sum(dim=1), negative & (term > -torch.inf)
+        negative = negative & (term > -torch.inf)  # one that is left out does not count
+        count = negative.sum(dim=1)
         paired = first.positive.any(dim=1)
         self.kept = kept = paired & (negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
         self.similarity = torch.cat(similarities, dim=1)

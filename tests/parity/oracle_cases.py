@@ -83,6 +83,7 @@ TERMS = [
     "log-q",
     "log-q:size=4000",
     "debiased:prior=0.2",
+    "same-key+debiased:prior=0.1",
     "false-negatives:margin=-0.3+hardness:of=in-batch+log-q+debiased",
 ]
 

@@ -45,7 +45,7 @@ class Reference:
             shift = positive if self.relative else 0 * positive
             values = [own[place] @ row for each, row in enumerate(candidates) if each % n != place]
             kept = [s for s in values if not (self.below and s.item() > positive.item() + 0.2)]
-            g = torch.stack([torch.exp((s - shift) / TAU) for s in kept]).sum() / len(values)
+            g = torch.stack([torch.exp((s - shift) / TAU) for s in kept]).mean()
             old = self.u[view * self.per_view][index[place]]
             u = (1 - self.gamma) * old + self.gamma * g.item() if old else g.item()
             losses.append(TAU * g / u + (shift - positive))
