@@ -262,7 +262,9 @@ def _mask(name: str, mask: Tensor | None, wanted: tuple[int, int]) -> Tensor:
 
 def _refuse_swapped(roles: PairRoles, negative: Tensor) -> None:
     """Raises `ConfigError` where row i alone is a negative of row i, and all others are its positives."""
-    lone = roles.candidates > 2 and bool((roles.negative_count == 1).all()) and bool(negative.diagonal().all())
+    if roles.candidates < 3 or not bool(negative[0, 0]):
+        return
+    lone = bool((roles.negative_count == 1).all()) and bool(negative.diagonal().all())
     if lone and bool((roles.positive_count == roles.candidates - 1).all()):
         raise ConfigError(
             "negative_mask holds the pairs (i, i) alone, and positive_mask all others, as if they were swapped: True in "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
@@ -91,19 +92,17 @@ class LogQ(NegativeTerm):
 
     def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
         """Raises where the logarithms of probabilities are none: of other shape or type, or above 0."""
-        looked = False
-        for log_q in given.get("candidate_log_q", {}).values():
+        for log_q in {id(each): each for each in given.get("candidate_log_q", {}).values()}.values():
             if log_q.ndim != 1 or not log_q.is_floating_point():
                 raise ShapeError(
                     f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
                 )
-            check_finite("candidate_log_q", log_q)
             # Who passes q itself does so from the first call on, which alone waits for a device.
             if not (valueless() or (unread(log_q.device) and self._looked)):
-                _refuse_above_zero(log_q)
-                looked = True
-        if looked:
-            self._looked = True
+                low, high = (each.item() for each in torch.aminmax(log_q))
+                if not (low > -math.inf and high <= HIGHEST):
+                    _refuse(log_q, low, high)
+                self._looked = True
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term of each candidate."""
@@ -115,17 +114,15 @@ class LogQ(NegativeTerm):
         return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))
 
 
-def _refuse_above_zero(log_q: Tensor) -> None:
-    highest = log_q.max().item()
-    if highest <= HIGHEST:
-        return
-    if log_q.min().item() >= 0 and highest <= 1:
+def _refuse(log_q: Tensor, low: float, high: float) -> None:
+    check_finite("candidate_log_q", log_q)
+    if low >= 0 and high <= 1:
         remedy = "all values lie in [0, 1], so if they are q itself, pass q.log()"
     else:
         remedy = (
             "of counts, pass (counts / total).log(); of their logarithms, subtract the logarithm of total, that of all items"
         )
-    raise ConfigError(f"candidate_log_q holds {highest:g}, and the logarithm of a probability is at most 0: {remedy}.")
+    raise ConfigError(f"candidate_log_q holds {high:g}, and the logarithm of a probability is at most 0: {remedy}.")
 
 
 class OfCandidate(TermMap):
