@@ -80,7 +80,9 @@ def with_nan(row_losses: Tensor, views: Views) -> Tensor:
     if not unread(views.device):
         return row_losses
     scores = () if views.scores is None else (views.scores * 0,)
-    return row_losses + sum(each.detach().sum() * 0 for each in (*_rows(views), *scores))
+    for each in (*_rows(views), *scores):
+        row_losses = row_losses + each.detach().sum() * 0
+    return row_losses
 
 
 def _rows(views: Views) -> list[Tensor]:
