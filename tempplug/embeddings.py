@@ -17,6 +17,8 @@ from tempplug.transforms import plain_only
 
 # Rows shorter than this have no direction: similarity 0 and gradient 0, where torch's own normalize multiplies by 1e12.
 SMALLEST_NORM = 1e-12
+# Of float16, whose numbers below it lose digits, and whose gradients of shorter rows would leave the type.
+SMALLEST_OF_HALF = torch.finfo(torch.float16).tiny
 
 
 # Of x/‖x‖ in one pass over memory: that of weights with a gain, here of unit rows with a gain of 1/‖x‖.
@@ -34,13 +36,13 @@ class _Divide(torch.autograd.Function):
             wide, alone = wide.float(), False
         norm, largest, without = torch.linalg.vector_norm(wide, dim=1, keepdim=True), None, None
         low, high = torch.aminmax(norm) if wide.is_cpu else (None, None)
+        smallest = _smallest(raw[0].dtype)
         # Of norms of a size at which squares are exact; a NaN fails both comparisons.
-        if low is None or high is None or not (low.item() > 1e-6 and high.item() < 1e6):
-            smallest = max(SMALLEST_NORM, torch.finfo(raw[0].dtype).tiny)
+        if low is None or high is None or not (low.item() > max(1e-6, smallest) and high.item() < 1e6):
             # The largest entry is divided out first, so that squares neither overflow nor underflow; the result does not
             # change with it, so neither does the gradient.
             largest = wide.abs().amax(1, keepdim=True)
-            without = largest < smallest
+            without = norm < smallest
             largest = largest.masked_fill_(without, 1)
             wide, alone = wide / largest, False
             norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True).masked_fill_(without, 1)
@@ -104,6 +106,11 @@ class _Divide(torch.autograd.Function):
         return tuple(found)
 
 
+def _smallest(dtype: torch.dtype) -> float:
+    """Returns the smallest norm that a row of this type has a direction with."""
+    return SMALLEST_OF_HALF if dtype is torch.float16 else SMALLEST_NORM
+
+
 @lru_cache(maxsize=64)
 def _ones(count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Returns the gain of each row, [count, 1]."""
@@ -154,6 +161,6 @@ def _plain_unit_rows(embeddings: Tensor) -> tuple[Tensor, Tensor]:
     """Returns what `unit_rows` does, in plain operations for graphs and `torch.func`; rows of infinite norm become NaN."""
     wide = at_least_float32(embeddings)
     norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
-    zero = norm < max(SMALLEST_NORM, torch.finfo(embeddings.dtype).tiny)
+    zero = norm < _smallest(embeddings.dtype)
     inverse = norm.masked_fill(zero, 1.0).reciprocal().masked_fill(zero, 0.0)
     return wide * inverse.masked_fill(norm.isinf(), torch.nan), zero.squeeze(1)

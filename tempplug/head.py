@@ -21,7 +21,7 @@ from tempplug.inputs import check_embeddings, check_finite, check_integers, chec
 from tempplug.layouts import Direction, Views
 from tempplug.negatives.base import Pairs, TermMap
 from tempplug.record import Step, Trace
-from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss
+from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
 from tempplug.replay import ADVICE, RememberedCall
 from tempplug.ring import Ring, make_ring
 from tempplug.roles import Block
@@ -71,7 +71,7 @@ class Head:
         if prepared is None:
             lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
             loss_fn._warn("positive", f"{lacking}, here and in later such batches.")
-            row_losses = no_losses(views, loss_fn.parameters())
+            row_losses = with_nan(no_losses(views, loss_fn.parameters()), views)
             step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
             return over_anchors(row_losses, None, views, loss_fn.reduction)
         mean, wanted = self.strategy.needs_negative_similarity and loss_fn.training, NOTHING
@@ -103,6 +103,8 @@ class Head:
             hidden, scores = each.direction.hidden, None if block.scores is None else block.scores.detach()
             step.traces.append(partial(Trace, *block.bare, block.roles, logit_map, own, each.terms, hidden, scores))
         row_losses, kept = (losses[0], None) if len(losses) == 1 and valid[0] is None else over_directions(losses, valid)
+        if kept is not None:
+            row_losses = with_nan(row_losses, views)
         step.row_losses.append((row_losses.detach(), kept))
         if kept is None and loss_fn.reduction == "mean" and views.rows.world == 1:
             return row_losses.mean()

@@ -3,6 +3,7 @@
 All arguments are dense tensors on one device, view_a's. Integers of any width become int64; embeddings of different
 floating-point types become the type that `torch.promote_types` gives (float16 beside bfloat16: float32), and everything after
 these checks is computed in at least float32. Lists and NumPy arrays are refused, because a list of tensors means several heads.
+What makes a tensor of them is said in `tempplug.remedies`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError, TensorError, nearest
 from tempplug.precision import at_least_float32
+from tempplug.remedies import of_shape, of_value, type_name
 from tempplug.transforms import valueless
 
 _FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
@@ -60,7 +62,7 @@ ARGUMENTS: dict[str, Argument] = {
     "view_b": Argument(FLOATS, "[B, D]"),
     "scores": Argument(FLOATS, "[N, M]", "`from_scores` does"),
     "queue": Argument(FLOATS, "[K, D]", "layout 'queue' does"),
-    "hard_negatives": Argument(FLOATS, "[H, D]", "every layout but 'masks' does"),
+    "hard_negatives": Argument(FLOATS, "[H, D] or [B, k, D]", "every layout but 'masks' does"),
     "labels": Argument(INTEGERS, "[B]", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),
     "index": Argument(INTEGERS, "[B]", "strategy 'individual' and objective 'sogclr' do"),
     "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
@@ -84,26 +86,13 @@ def check_tensor(name: str, value: object, device: torch.device, shown: str = ""
         TensorError: it is not; the message says what to write instead.
     """
     argument, shown = ARGUMENTS[name], shown or name
-    if not isinstance(value, Tensor):
-        kind = type(value)
-        told = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-        instead = ""
-        if isinstance(value, list | tuple) or told == "numpy.ndarray":
-            instead = f": write torch.as_tensor({shown}, dtype={argument.numbers.creation})"
-        raise TensorError(f"{shown} is a {told}; wanted a tensor {argument.shape}, {argument.numbers.words}{instead}.")
-    if value.is_nested or value.layout is not torch.strided:
-        told = "nested" if value.is_nested else str(value.layout).removeprefix("torch.").strip("_")
-        instead = "torch.nested.to_padded_tensor" if value.is_nested else f"{shown}.to_dense()"
-        raise TensorError(f"{shown} is a tensor of layout {told}; wanted a dense one {argument.shape}: {instead}.")
+    value = _dense(shown, value, argument.shape, argument.numbers)
     if value.dtype not in argument.numbers.dtypes:
         raise TensorError(
             f"{shown} of dtype {value.dtype} must be {argument.numbers.words}: "
             f"write {shown}.{argument.numbers.conversion} if that is what it means."
         )
-    if value.device != device:
-        raise TensorError(f"{shown} is on {value.device} where view_a is on {device}: write {shown}.to(view_a.device).")
-    if device.type == "meta":
-        raise TensorError(f"{shown} is on meta, a device without values: the loss needs some.")
+    _check_device(shown, value, device)
     return value
 
 
@@ -114,10 +103,15 @@ def check_embeddings(name: str, value: object, device: torch.device, dimension: 
     """
     embeddings = check_tensor(name, value, device)
     if embeddings.ndim != 2 or 0 in embeddings.shape:
-        wanted = ARGUMENTS[name].shape
-        raise ShapeError(f"{name} of shape {list(embeddings.shape)} must be {wanted}, embeddings one a row, neither number 0.")
+        raise ShapeError(
+            f"{name} of shape {list(embeddings.shape)} must be {ARGUMENTS[name].shape}, embeddings one a row, neither number "
+            f"0{of_shape(name, embeddings, ())}."
+        )
     if dimension is not None and embeddings.shape[1] != dimension:
-        raise ShapeError(f"{name} has {embeddings.shape[1]} dimensions where view_a has {dimension}.")
+        raise ShapeError(
+            f"{name} has {embeddings.shape[1]} dimensions where view_a has {dimension}"
+            f"{of_shape(name, embeddings, (embeddings.shape[1], dimension))}."
+        )
     return embeddings
 
 
@@ -128,7 +122,8 @@ def check_hard_negatives(value: object, device: torch.device, size: int, dimensi
     given = check_tensor("hard_negatives", value, device)
     if given.ndim == 3:
         if given.shape[0] != size:
-            raise ShapeError(f"hard_negatives of shape {list(given.shape)} must be [H, D] or [{size}, k, D].")
+            instead = of_shape("hard_negatives", given, (size, given.shape[0], given.shape[2]))
+            raise ShapeError(f"hard_negatives of shape {list(given.shape)} must be [H, D] or [{size}, k, D]{instead}.")
         given = given.flatten(0, 1)
     return check_embeddings("hard_negatives", given, device, dimension)
 
@@ -137,7 +132,9 @@ def check_integers(name: str, value: object, device: torch.device, size: int) ->
     """Returns integers [B] as int64, None where none were given; also raises for other shapes and numbers beyond int64."""
     if value is None:
         return None
-    return _int64(name, _one_a_row(name, check_tensor(name, value, device), size))
+    # Of one-hot labels, which are often floating point, the shape is what is wrong.
+    _one_a_row(name, _dense(name, value, ARGUMENTS[name].shape, INTEGERS), size)
+    return _int64(name, check_tensor(name, value, device))
 
 
 def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor | tuple[Tensor, Tensor] | None:
@@ -157,7 +154,10 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
         return None
     mask = check_tensor(name, value, device)
     if tuple(mask.shape) != wanted:
-        raise ShapeError(f"{name} of shape {list(mask.shape)} must be of shape {list(wanted)}, {ARGUMENTS[name].meaning}.")
+        instead = of_shape(name, mask, wanted)
+        raise ShapeError(
+            f"{name} of shape {list(mask.shape)} must be of shape {list(wanted)}, {ARGUMENTS[name].meaning}{instead}."
+        )
     return mask
 
 
@@ -192,20 +192,22 @@ def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | Non
     """
     there = {each: tensor for each, tensor in rows.items() if tensor is not None}
     given = value if isinstance(value, Mapping) else {each: value for each in ("view_a", "view_b") if each in there}
-    found = {}
+    found: dict[str, Tensor] = {}
+    detached: dict[int, Tensor] = {}  # one of each, so that terms see where two views have the same
     for part, tensor in given.items():
         shown = f"{name}[{part!r}]" if isinstance(value, Mapping) else name
         if part not in there:
             raise ShapeError(f"{shown} has no rows to describe: the call has {', '.join(there)}.")
         device, shape = there["view_a"].device, there[part].shape
-        if not isinstance(tensor, Tensor) or tensor.is_nested or tensor.layout is not torch.strided or tensor.device != device:
-            raise TensorError(f"{shown} must be a dense tensor on {device}, one value a row.")
+        tensor = _dense(shown, tensor, "[B, ...]")
+        _check_device(shown, tensor, device)
         if tensor.ndim >= 2 and len(shape) == 3 and tensor.shape[:2] == shape[:2]:
             tensor = tensor.flatten(0, 1)
         count = shape[:-1].numel()
         if tensor.ndim == 0 or tensor.shape[0] != count:
             raise ShapeError(f"{shown} of shape {list(tensor.shape)} must have {count} rows, as {part} has.")
-        found[part] = _int64(shown, tensor) if tensor.dtype in _INTEGERS else tensor.detach()
+        bare = detached.setdefault(id(given[part]), tensor.detach())
+        found[part] = _int64(shown, bare) if bare.dtype in _INTEGERS else bare
     kinds = {
         next((kind for kind in (FLOATS, INTEGERS, BOOLEANS) if each.dtype in kind.dtypes), None) for each in found.values()
     }
@@ -227,7 +229,7 @@ def check_row_integers(name: str, values: Tensor) -> Tensor:
 
 def check_finite(name: str, values: Tensor) -> None:
     """Raises `NonFiniteError` where rows [B, D] or [B] hold NaN or infinite values; not on CUDA, where it would wait."""
-    if values.device.type != "cpu" or valueless():
+    if unread(values.device):
         return
     finite = torch.isfinite(values.detach())
     if not bool(finite.all()):
@@ -237,6 +239,36 @@ def check_finite(name: str, values: Tensor) -> None:
             f"{name} holds NaN or infinite values in {bad.numel()} of {rows.numel()} rows (first: row {int(bad[0])}); "
             "the loss needs finite numbers."
         )
+
+
+def check_padding(zero: Tensor, hard_negatives: Tensor, mask: Tensor | None) -> str:
+    """Returns a warning where hard negatives [B, k, D] are rows of zeros and no mask says that these do not exist.
+
+    ``zero`` says which rows of a call are zeros; hard negatives are the last. Not on CUDA, where it would wait.
+
+    Raises:
+        ConfigError: the mask is True exactly for rows of zeros.
+    """
+    if hard_negatives.ndim != 3 or unread(zero.device):
+        return ""
+    padded = zero[-hard_negatives.shape[:2].numel() :].view(hard_negatives.shape[:2])
+    number = int(padded.sum())
+    if mask is None and number:
+        return (
+            f"{number} of {padded.numel()} hard_negatives are rows of zeros, which are negatives of similarity 0: where they "
+            "only fill up rows with fewer, say so in hard_negative_mask= [B, k], here and in later batches."
+        )
+    if mask is not None and number and not padded.all() and torch.equal(padded, mask):
+        raise ConfigError(
+            "hard_negative_mask is True exactly where hard_negatives are rows of zeros: True means that one is there, so pass "
+            "~hard_negative_mask."
+        )
+    return ""
+
+
+def unread(device: torch.device) -> bool:
+    """Returns whether values are not checked: where Python would wait for the device, or cannot read them."""
+    return device.type != "cpu" or valueless()
 
 
 def outside(name: str, integers: Tensor, size: int) -> int | None:
@@ -257,6 +289,27 @@ def common_type(*tensors: Tensor | None) -> tuple[torch.dtype, tuple[Tensor | No
     return common, tuple(None if each is None else each.to(common) for each in tensors)
 
 
+def _dense(shown: str, value: object, shape: str, numbers: Numbers | None = None) -> Tensor:
+    """Returns the value if it is a dense tensor, of any numbers; raises `TensorError`."""
+    wanted = shape if numbers is None else f"{shape}, {numbers.words}"
+    if not isinstance(value, Tensor):
+        instead = of_value(shown, value, "" if numbers is None else numbers.creation)
+        raise TensorError(f"{shown} is a {type_name(value)}; wanted a tensor {wanted}{instead}.")
+    if value.is_nested:
+        raise TensorError(f"{shown} is a tensor of layout nested; wanted a dense one {shape}{of_value(shown, value)}.")
+    if value.layout is not torch.strided:
+        layout = str(value.layout).removeprefix("torch.").strip("_")
+        raise TensorError(f"{shown} is a tensor of layout {layout}; wanted a dense one {shape}: {shown}.to_dense().")
+    return value
+
+
+def _check_device(shown: str, value: Tensor, device: torch.device) -> None:
+    if value.device != device:
+        raise TensorError(f"{shown} is on {value.device} where view_a is on {device}: write {shown}.to(view_a.device).")
+    if device.type == "meta":
+        raise TensorError(f"{shown} is on meta, a device without values: the loss needs some.")
+
+
 def _int64(name: str, given: Tensor) -> Tensor:
     integers = given.long()
     if given.dtype == torch.uint64 and bool((integers < 0).any()):
@@ -266,7 +319,8 @@ def _int64(name: str, given: Tensor) -> Tensor:
 
 def _one_a_row(name: str, values: Tensor, size: int) -> Tensor:
     if tuple(values.shape) != (size,):
-        raise ShapeError(f"{name} of shape {list(values.shape)} must have shape [{size}], one value a row of view_a.")
+        instead = of_shape(name, values, (size,))
+        raise ShapeError(f"{name} of shape {list(values.shape)} must have shape [{size}], one value a row of view_a{instead}.")
     return values
 
 

@@ -146,10 +146,10 @@ class ContrastiveLoss(nn.Module):
             view_b: [B, D] raw embeddings, row i the positive of view_a's row i ([M, D] candidates for ``masks``).
             queue: [K, D] past candidates, for ``queue``.
             hard_negatives: [H, D], or [B, k, D] taken as [B·k, D]; all of them join the candidates of every anchor of view_a.
-            labels: [B] class of each row, serving both views.
+            labels: [B] class of each row, serving both views; equal numbers are one class, -1 as well.
             index: [B] position of each row in the data set, from 0.
-            uncertainty: [B], or a pair of them where both views hold anchors.
-            positive_mask: [B, M] boolean, for ``masks``.
+            uncertainty: [B] of any size, or a pair of them where both views hold anchors.
+            positive_mask: [B, M] boolean, for ``masks``; True where row i of view_a belongs with row j of view_b.
             negative_mask: [B, M] boolean, for ``masks``.
             hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
             of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
@@ -207,7 +207,7 @@ class ContrastiveLoss(nn.Module):
         defined for cosines refuse (their ``cosines_only``). Temperatures and margins are in units of the scores.
 
         Args:
-            scores: [N, M] floating point, of any range; row i is that of view_a in what follows, column j that of view_b.
+            scores: [N, M] floating point, up to 3e28 in magnitude; row i is of view_a in what follows, column j of view_b.
             labels: [N], as of a call, as the next two.
             index: [N].
             uncertainty: [N].

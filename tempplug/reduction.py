@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from tempplug import distributed
 from tempplug.errors import NonFiniteError
+from tempplug.inputs import unread
 from tempplug.layouts import Views
 from tempplug.objectives.base import Objective
 from tempplug.precision import at_least_float32
@@ -68,11 +69,25 @@ def over_anchors(row_losses: Tensor, valid: Tensor | None, views: Views, reducti
 def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
     """Returns zeros [N] with a graph, so that everything that learns has a gradient: of 0."""
     uncertainty = views.uncertainty if isinstance(views.uncertainty, tuple) else (views.uncertainty,)
-    rows = (views.joined, views.view_a, views.view_b, views.queue, views.hard_negatives, *uncertainty)
-    learning = [each for each in (*rows, *parameters) if each is not None and each.requires_grad]
+    learning = [each for each in (*_rows(views), *uncertainty, *parameters) if each is not None and each.requires_grad]
     zero = at_least_float32(torch.zeros((), device=views.device, dtype=views.precision))
     total = sum((each.sum().to(zero) * 0 for each in learning), zero)
     return total.expand(views.size if views.joined is None else 2 * views.size)
+
+
+def with_nan(row_losses: Tensor, views: Views) -> Tensor:
+    """Returns the losses, NaN where the embeddings hold NaN and nobody looked: none of the anchors with a loss may see it."""
+    if not unread(views.device):
+        return row_losses
+    scores = () if views.scores is None else (views.scores * 0,)
+    for each in (*_rows(views), *scores):
+        row_losses = row_losses + each.detach().sum() * 0
+    return row_losses
+
+
+def _rows(views: Views) -> list[Tensor]:
+    rows = (views.joined, views.view_a, views.view_b, views.queue, views.hard_negatives)
+    return [each for each in rows if each is not None]
 
 
 def message_without_negatives(without: int, anchors: int, layout: str, objective: Objective) -> str:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tempplug.distributed import rows_of_one
-from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import check_finite, check_read
+from tempplug.errors import ConfigError, NonFiniteError, ShapeError
+from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm
+from tempplug.options import COLDEST
 from tempplug.precision import at_least_float32
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
@@ -38,10 +40,10 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
-    check_read(given, loss_fn.strategy, loss_fn.layout, loss_fn._read_by_negatives)
-    check_finite("scores", scores)
+    check_read(given, loss_fn.strategy, loss_fn.layout, loss_fn._read_by_negatives | loss_fn.objective.takes)
     labels, index, uncertainty = check_rows(given, device, size, columns, loss_fn._read_by_negatives)
     scores = at_least_float32(scores)
+    _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
     own = columns if masks else size
@@ -66,8 +68,22 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
         positive_mask=given.get("positive_mask"),
         negative_mask=given.get("negative_mask"),
         scores=scores,
-        row_arguments=read_row_arguments(loss_fn._read_by_negatives, given, rows),
+        row_arguments=read_row_arguments(loss_fn, given, rows),
     )
+
+
+def _check_range(scores: Tensor) -> None:
+    """Raises `NonFiniteError` where a score is NaN, infinite, or too large to be divided by every temperature; not on CUDA."""
+    if unread(scores.device):
+        return
+    limit = torch.finfo(scores.dtype).max * COLDEST / 10  # of sums as well
+    low, high = (each.item() for each in torch.aminmax(scores.detach()))
+    if not (-limit <= low and high <= limit):
+        check_finite("scores", scores)
+        raise NonFiniteError(
+            f"scores holds {low if -low > high else high:g}, and logits of more than {limit:.0e} leave {scores.dtype}: divide "
+            "the scores by a constant, and leave pairs out by layout 'masks', not by a very low score."
+        )
 
 
 def refuse_cosines_only(loss_fn: ContrastiveLoss) -> None:

@@ -21,6 +21,7 @@ from tempplug.inputs import (
     check_hard_negatives,
     check_integers,
     check_mask,
+    check_padding,
     check_read,
     check_row_argument,
     check_uncertainty,
@@ -36,6 +37,8 @@ _PLAIN = (Tensor, nn.Parameter)
 # Arguments whose checks ask for nothing but type and shape, given that integers are int64.
 _BY_SHAPE = frozenset({"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask"})
 _MOST_KINDS = 256
+SCALE = 10
+"""Temperatures from here on are taken for scales, 1/temperature: with cosines, no paper has one above 5."""
 # Beside the kinds: that rows of the processes were seen to differ.
 _MARKED = "marked"
 
@@ -134,6 +137,10 @@ def _own_views(
         for name, each in (("view_a", view_a), ("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
             if each is not None:
                 check_finite(name, each)
+        if given.get("hard_negatives") is not None:
+            told = check_padding(without, given["hard_negatives"], given.get("hard_negative_mask"))
+            if told:
+                loss_fn._warn("padding", told)
     size = view_a.shape[0]
     views = Views(
         size=size,
@@ -154,7 +161,7 @@ def _own_views(
         views.hard_mask = None if mask is None else mask.flatten()
     if loss_fn._read_by_negatives:
         rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
-        views.row_arguments = read_row_arguments(loss_fn._read_by_negatives, given, rows)
+        views.row_arguments = read_row_arguments(loss_fn, given, rows)
     if joins:
         views.joined = views.all_joined = anchors
     else:
@@ -184,6 +191,7 @@ def _kind(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given
 def _check(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
     """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
     layout, negatives = loss_fn.layout, loss_fn._read_by_negatives
+    _warn_of_scale(loss_fn)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
     size, dimension = check_embeddings("view_a", view_a, device).shape
     if view_b is not None:
@@ -203,6 +211,17 @@ def _check(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, give
     return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0], negatives)
 
 
+def _warn_of_scale(loss_fn: ContrastiveLoss) -> None:
+    """Warns where a temperature is so high that it must be a scale: cosines divided by it are all but equal."""
+    for name, value in loss_fn.strategy.options.items():
+        if "temperature" in name and name != "temperature_max" and isinstance(value, float | int) and value >= SCALE:
+            loss_fn._warn(
+                "scale",
+                f"{loss_fn.strategy.where(name, value)} divides cosines, which lie in [-1, 1], so that nearly nothing is left "
+                f"of their differences: a scale of {value:g}, 1/temperature, is {name}={1 / value:g}.",
+            )
+
+
 def check_rows(
     given: Mapping[str, Any], device: torch.device, size: int, candidates: int, negatives: Set[str]
 ) -> tuple[Any, ...]:
@@ -217,8 +236,11 @@ def check_rows(
 
 
 def read_row_arguments(
-    names: Set[str], given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
+    loss_fn: ContrastiveLoss, given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
 ) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
-    """Returns the named arguments on rows, as of `tempplug.layouts.Views`, of one process."""
-    found = {name: check_row_argument(name, given[name], rows) for name in sorted(names & given.keys())}
+    """Returns what terms on negatives read of the rows, as of `tempplug.layouts.Views`, of one process; they check it."""
+    names = loss_fn._read_by_negatives & given.keys()
+    found = {name: check_row_argument(name, given[name], rows) for name in sorted(names)}
+    for term in loss_fn.terms:
+        term.check_arguments(found, loss_fn.layout)
     return {name: {part: (local[part], local[part]) for part in sorted(local)} for name, local in found.items()}

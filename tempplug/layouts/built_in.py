@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
+from tempplug.inputs import unread
 from tempplug.layouts.base import Direction, PairLayout, Views, hard_count
 from tempplug.negatives.base import Keys, LeftOut, read_blocks
 from tempplug.options import Choice, Flag, Text
@@ -255,6 +256,18 @@ def _mask(name: str, mask: Tensor | None, wanted: tuple[int, int]) -> Tensor:
     return mask
 
 
+def _refuse_swapped(roles: PairRoles, negative: Tensor) -> None:
+    """Raises `ConfigError` where row i alone is a negative of row i, and all others are its positives."""
+    if roles.candidates < 3 or not bool(negative[0, 0]):
+        return
+    lone = bool((roles.negative_count == 1).all()) and bool(negative.diagonal().all())
+    if lone and bool((roles.positive_count == roles.candidates - 1).all()):
+        raise ConfigError(
+            "negative_mask holds the pairs (i, i) alone, and positive_mask all others, as if they were swapped: True in "
+            "positive_mask are pairs that belong together."
+        )
+
+
 class Masks(PairLayout):
     """Roles given outright as two boolean masks, PyGCL's contract; view_a are the anchors, view_b the candidates."""
 
@@ -274,4 +287,6 @@ class Masks(PairLayout):
         if bool((positive.view(torch.uint8) & negative.view(torch.uint8)).max()):
             raise ConfigError("positive_mask and negative_mask overlap: a pair cannot be both.")
         roles = roles_of_masks(positive, negative)
+        if roles.negative_mask is not None and not unread(views.device):
+            _refuse_swapped(roles, negative)
         return [self.direction(views, ("view_a",), ("view_b",), roles, everyone=False)]

@@ -177,6 +177,13 @@ class NegativeTerm(Part):
         if self.reads_rows and objective.pair_function is not None:
             raise ConfigError(f"negative term '{self.name}' works on log-sum-exps, which objective '{objective.name}' has not.")
 
+    def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
+        """Raises `TempplugError` where an argument that the term takes cannot be meant.
+
+        Called once a call, with the arguments of this process's rows, by name and by that of the embeddings. A tensor that
+        serves both views is there under both names.
+        """
+
     def prepare(self, pairs: Pairs) -> TermMap | None:
         """Returns the term of the pairs of a block, None for no term; called once a block, does O(N) work.
 

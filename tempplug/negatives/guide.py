@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from torch import Tensor
 
@@ -14,6 +15,9 @@ from tempplug.negatives.base import Blocks, Pairs, TermMap
 from tempplug.negatives.false_negatives import AboveThreshold, FalseNegatives
 from tempplug.options import Choice, Number
 
+if TYPE_CHECKING:
+    from tempplug.layouts.base import PairLayout
+
 
 @dataclass(eq=False, repr=False)
 class Guide(FalseNegatives):
@@ -21,7 +25,8 @@ class Guide(FalseNegatives):
 
     The call passes ``guide={"view_a": [B, E], "view_b": [B, E]}``, the guide's raw embeddings of the same rows, and those of
     ``hard_negatives`` and ``queue`` where there are any. Options are as of ``false-negatives``; GISTEmbed's margin of 0.1 is
-    -0.1 here.
+    -0.1 here. One tensor for both views makes g⁺ = 1: with a margin below 0 that leaves out the items that the guide finds
+    nearly equal, as for two views of one image, and otherwise nothing, which is refused.
 
     Source: Solatorio 2024, GISTEmbed, eq. 4.
     """
@@ -35,6 +40,22 @@ class Guide(FalseNegatives):
     rule: Annotated[str, Choice(("absolute", "relative"), help="g⁺ + m, or g⁺ + m·|g⁺|")] = "absolute"
     weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0
     blocks: Blocks = None
+
+    def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
+        """Raises where they are no embeddings, or the same of both views where the margin then leaves nothing out."""
+        rows = given.get("guide", {})
+        for part in rows.values():
+            if part.ndim != 2 or not part.is_floating_point():
+                raise ShapeError(
+                    f"guide= holds {part.dtype} of shape {list(part.shape)}; wanted floating-point embeddings [B, E]."
+                )
+            check_finite("guide", part)
+        if layout.by_position and self.margin >= 0 and "view_a" in rows and rows["view_a"] is rows.get("view_b"):
+            raise ConfigError(
+                "guide= is one tensor for view_a and view_b, so each positive has the guide's similarity 1, and "
+                f"{self.where('margin', self.margin)} leaves nothing out: pass guide={{'view_a': [B, E], 'view_b': [B, E]}}, "
+                "or take a margin below 0 where both views are of one item."
+            )
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term of the guide's similarity of each pair."""
@@ -51,7 +72,4 @@ class Guide(FalseNegatives):
 
 def _unit(rows: Tensor) -> Tensor:
     """Returns unit rows of the guide's embeddings."""
-    if rows.ndim != 2 or not rows.is_floating_point():
-        raise ShapeError(f"guide= holds {rows.dtype} of shape {list(rows.shape)}; wanted floating-point embeddings [B, E].")
-    check_finite("guide", rows)
     return unit_rows(rows.detach())[0]

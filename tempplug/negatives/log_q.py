@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from tempplug import distributed
 from tempplug.errors import ConfigError, ShapeError, TensorError
-from tempplug.inputs import check_finite, check_row_integers, outside
+from tempplug.inputs import check_finite, check_row_integers, outside, unread
 from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap
 from tempplug.options import Number
 from tempplug.transforms import valueless
+
+if TYPE_CHECKING:
+    from tempplug.layouts.base import PairLayout
+
+HIGHEST = 1e-3
+"""Of ln q, which is at most 0 but for rounding."""
 
 
 @dataclass(eq=False, repr=False)
 class LogQ(NegativeTerm):
     """Subtracts ln q_j from the logit of a negative, q_j the probability that candidate j is in a batch.
 
-    Without ``size`` the call passes ``candidate_log_q=``: [B] ln q of the rows of view_b, or a dictionary of those of
-    ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``. With ``size`` q is counted: the call passes ``index=`` [B], the
-    number of each row in the data set (its item), or a dictionary as before, and q is the item's share of all rows of view_b
-    (of view_a where there is no other) in the training so far.
+    Without ``size`` the call passes ``candidate_log_q=``: [B] ln q of the rows of view_b, at most 0, or a dictionary of those
+    of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``. One tensor [B] also serves view_a, where its rows are
+    candidates. With ``size`` q is counted: the call passes ``index=`` [B], the number of each row in the data set (its item),
+    or a dictionary as before, and q is the item's share of all rows of view_b (of view_a where there is no other) in the
+    training so far.
 
     Args:
         size: how many different items there are, from 1 to 1e10; none: the call gives ln q.
 
     Raises:
-        ConfigError: an option is out of range; at a call, an index is.
+        ConfigError: an option is out of range; at a call, an index is, or ln q is above 0 (on CUDA, in the first call).
 
     The positive keeps its logit, which the formula of Yi et al. corrects as well; TensorFlow Recommenders also keeps it.
 
@@ -50,6 +58,7 @@ class LogQ(NegativeTerm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._looked = False
         self.takes = frozenset({"candidate_log_q" if self.size is None else "index"})  # type: ignore[misc]
         if self.size is not None:
             self.register_buffer("counts", torch.zeros(self.size, dtype=torch.int64))
@@ -81,20 +90,39 @@ class LogQ(NegativeTerm):
             raise ConfigError(f"index holds {found}; {self.where('size', size)} allows 0 to {size - 1}.")
         return index
 
-    def prepare(self, pairs: Pairs) -> TermMap:
-        """Returns the term of each candidate."""
-        if self.size is None:
-            log_q = pairs.of_candidates("candidate_log_q")
+    def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
+        """Raises where the logarithms of probabilities are none: of other shape or type, or above 0."""
+        for log_q in {id(each): each for each in given.get("candidate_log_q", {}).values()}.values():
             if log_q.ndim != 1 or not log_q.is_floating_point():
                 raise ShapeError(
                     f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
                 )
-            check_finite("candidate_log_q", log_q)
-            return OfCandidate(-log_q.detach().to(pairs.candidates.dtype))
+            # Who passes q itself does so from the first call on, which alone waits for a device.
+            if not (valueless() or (unread(log_q.device) and self._looked)):
+                low, high = (each.item() for each in torch.aminmax(log_q))
+                if not (low > -math.inf and high <= HIGHEST):
+                    _refuse(log_q, low, high)
+                self._looked = True
+
+    def prepare(self, pairs: Pairs) -> TermMap:
+        """Returns the term of each candidate."""
+        if self.size is None:
+            return OfCandidate(-pairs.of_candidates("candidate_log_q").to(pairs.candidates.dtype))
         index = self._inside(check_row_integers("index", pairs.of_candidates("index")), self.size)
         # An item that was never counted, as in evaluation, counts as one occurrence.
         count, total = self.counts[index].clamp(min=1), self.counts.sum().clamp(min=1)
         return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))
+
+
+def _refuse(log_q: Tensor, low: float, high: float) -> None:
+    check_finite("candidate_log_q", log_q)
+    if low >= 0 and high <= 1:
+        remedy = "all values lie in [0, 1], so if they are q itself, pass q.log()"
+    else:
+        remedy = (
+            "of counts, pass (counts / total).log(); of their logarithms, subtract the logarithm of total, that of all items"
+        )
+    raise ConfigError(f"candidate_log_q holds {high:g}, and the logarithm of a probability is at most 0: {remedy}.")
 
 
 class OfCandidate(TermMap):

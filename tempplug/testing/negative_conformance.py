@@ -37,11 +37,13 @@ LAYOUTS = ("two-view", "cross-view:directions=ab+aa+ba+bb")
 Given = Mapping[str, Any]
 
 
-def _known() -> dict[str, Tensor]:
+def _known() -> dict[str, Tensor | Mapping[str, Tensor]]:
     """Returns arguments that built-in terms read, for terms that read them as well."""
     found = known_of_anchors(torch.float64)
     keys, log_q = torch.arange(ROWS) // 2, -torch.linspace(0, 5, ROWS, dtype=torch.float64)
-    return {**found, "keys": keys, "groups": keys % 2, "guide": random_rows(ROWS, 4, seed=6), "candidate_log_q": log_q}
+    seen = random_rows(ROWS, 4, seed=6)
+    guide = {"view_a": seen, "view_b": seen + random_rows(ROWS, 4, seed=7) / 4}
+    return {**found, "keys": keys, "groups": keys % 2, "guide": guide, "candidate_log_q": log_q}
 
 
 def _called(

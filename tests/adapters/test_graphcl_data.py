@@ -81,6 +81,11 @@ def test_labels_that_are_not_used_are_warned_of() -> None:
             "graph 0 has 2 nodes, but edges between nodes 0 to 2",
         ),
         ([Data(x=torch.full((2, 1), float("nan")))], "graph 0 has node features that are not finite"),
+        (
+            [graph(2, []), Data(x=torch.ones(2, 1), y="mutagenic")],
+            "graph 1 has y='mutagenic', which is no number: number the classes",
+        ),
+        ([Data(x=torch.ones(2, 1), y=[1, None])], r"graph 0 has y='\[1, None\]', which is no number"),
     ],
 )
 def test_faulty_graphs_are_named(graphs: list[Data], message: str) -> None:

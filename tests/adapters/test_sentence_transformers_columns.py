@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from covering import every_pair
@@ -15,7 +16,7 @@ from sentence_transformers.util import dot_score
 from torch import Tensor
 
 import tempplug
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.sentence_transformers import (
     CachedTemperatureRankingLoss,
     NamedColumns,
@@ -170,6 +171,73 @@ def test_both_doors_pass_columns_on_and_leave_the_others_to_the_library(
         (each != before[name]).sum().item() for name, each in loss.contrastive_loss.state_dict().items() if each.shape == (64,)
     ]
     assert max(changed) == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        (
+            "labels",
+            ["cat", "dog"],
+            "holds 'cat' where the loss reads integers as labels=: number its words, equal ones alike in all",
+        ),
+        ("labels", [0, None], "holds None where the loss reads integers as labels=: leave out rows without a value."),
+        ("labels", [None, 0], "holds None where the loss reads integers as labels=: leave out rows without a value."),
+        ("labels", [0.0, float("nan")], "holds 0.0 where the loss reads integers as labels=: convert it to integers."),
+        ("labels", [True, False], "holds True where the loss reads integers as labels=: convert it to integers."),
+        ("index", ["3", "4"], "holds '3' where the loss reads integers as index=: number its words"),
+        ("index", [1, 2**63], "holds integers beyond int64."),
+        ("index", [[1], [1, 2]], "holds 1 and 2 numbers in rows of one batch: give every row as many"),
+        ("groups", ["nli", None], "holds 'nli' where the loss reads integers as groups=: leave out rows without a value."),
+        (
+            "groups",
+            [np.float64(1), np.float64(2)],
+            "holds 1.0 where the loss reads integers as groups=: convert it to integers.",
+        ),
+        ("uncertainty", ["0.5", "0.1"], "holds '0.5' where the loss reads numbers as uncertainty=: convert it to numbers."),
+        ("uncertainty", [0.5, [0.1, 0.2]], "holds 1 and 2 numbers in rows of one batch"),
+        ("candidate_log_q", [[-1.0, -2.0], [-1.0]], "holds 1 and 2 numbers in rows of one batch: give every row as many, that"),
+        (
+            "candidate_log_q",
+            [[-1.0, None], [-1.0, -2.0]],
+            "holds None where the loss reads numbers as candidate_log_q=: leave out",
+        ),
+    ],
+)
+def test_a_column_that_holds_no_numbers_is_named(name: str, values: list[Any], message: str) -> None:
+    collator = NamedColumns(lambda rows: {"anchor_input_ids": torch.zeros(len(rows))}, [name])
+    with pytest.raises(DataError) as caught:
+        collator([{"anchor": "a man", "positive": "runs", name: value} for value in values])
+    assert str(caught.value).startswith(f"column '{name}' {message}")
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_numbers_of_a_column_stay_what_they_are(kind: Any) -> None:
+    collator = NamedColumns(lambda rows: {"anchor_input_ids": torch.zeros(len(rows))}, NAMED)
+    values = {"labels": [3, -1], "index": [2**62, 0], "uncertainty": [1, 0.5], "candidate_log_q": [[-1, -2.5], [-3, 0]]}
+    lists = {name: list(each) if kind is list else list(kind(each)) for name, each in values.items()}
+    batch = collator([{"anchor": "a", "positive": "b", **{name: lists[name][row] for name in lists}} for row in range(2)])
+    assert {name: batch[f"anchor_{name}"].tolist() for name in values} == values
+    assert [batch[f"anchor_{name}"].dtype for name in ("labels", "uncertainty")] == [torch.int64, torch.float32]
+
+
+def test_words_as_labels_are_refused_before_the_training_and_by_their_own_column(tiny_bert: Path, tmp_path: Path) -> None:
+    """The library itself says 'too many dimensions', or that None has no dtype, and names no column."""
+    model = tiny(tiny_bert)
+    loss = TemperatureRankingLoss(model, "head-tail:class_counts=40/20/4")
+    for name in ("labels", "label"):
+        words = Dataset.from_dict({**sentences(64), name: ["cat", "dog"] * 32})
+        with pytest.raises(
+            DataError, match=rf"^column '{name}' holds 'cat' where the loss reads integers as labels=: number its"
+        ):
+            make(tmp_path, model, loss, data=words, max_steps=2)
+        none = rf"^column '{name}' holds None where the loss reads integers as labels=: leave out rows without a value"
+        with pytest.raises(DataError, match=none):
+            make(tmp_path, model, loss, data=Dataset.from_dict({**sentences(64), name: [1, None] * 32}), max_steps=2)
+        late = Dataset.from_dict({**{key: 20 * each for key, each in sentences(64).items()}, name: [1] * 1200 + [None] * 80})
+        trainer = make(tmp_path, model, loss, data=late.select(range(200, 1280)), num_train_epochs=1)
+        with pytest.raises(DataError, match=none):
+            trainer.train()
 
 
 def test_each_data_set_needs_the_columns_of_its_own_loss(tiny_bert: Path, tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def changed(chance: random.Random, call: Call, strategy: str, change: str) -> No
                 flat.mul_(1e4 if change == "long" else 1e-3)
             elif change == "opposite" and leaf is call.views[-1] and leaf.shape == call.views[0].shape:
                 leaf.copy_(-call.views[0])
+            if leaf.dtype == torch.float16 and leaf.ndim > 1:  # the oracle gives the shortest rows a direction, too
+                flat[flat.float().norm(dim=1) < torch.finfo(leaf.dtype).tiny] = 0
+    there = call.inputs.get("hard_negative_mask")
+    if there is not None and torch.equal(there, ~call.inputs["hard_negatives"].detach().any(2)):
+        call.inputs["hard_negative_mask"] = torch.ones_like(there)  # a mask of what is not there is refused
     if "labels" in call.inputs and change in ("same class", "all classes"):
         count = len(call.inputs["labels"])
         classes = 70 if strategy.startswith(("head-tail", "mm-ts")) else count

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from fuzzing import Verdict
 from oracle_cases import HEAD_TAIL, LAYOUTS, RAGGED, TERMS, build, make_call
@@ -25,7 +26,7 @@ STRATEGIES = ["fixed", "learnable", "macl", "dystress", "temperature-free", "amc
 STRATEGIES += [HEAD_TAIL, "individual:size=20", "uncertainty"] * 2
 KINDS = {"labels": "integers", "index": "integers", "uncertainty": "uncertainty"}
 KINDS |= {"positive_mask": "mask", "negative_mask": "mask", "hard_negative_mask": "mask"}
-KINDS |= {"keys": "integers", "groups": "integers", "candidate_log_q": "numbers"}
+KINDS |= {"keys": "integers", "groups": "integers", "candidate_log_q": "log q"}
 Change = Callable[[Tensor], Any]
 
 
@@ -50,6 +51,12 @@ ANY: dict[str, Change] = {
     **{"dict": lambda t: {"a": t}, "sparse": Tensor.to_sparse, "meta": lambda t: t.to("meta"), "0-d": lambda t: t.flatten()[0]},
     **{"no rows": lambda t: t[:0], "one more axis": lambda t: t.unsqueeze(-1), "one row less": lambda t: t[:-1]},
     **{"one row more": lambda t: torch.cat([t, t[:1]]), "nested": lambda t: torch.nested.nested_tensor(list(t.detach()))},
+    **{
+        "words": lambda t: ["word"] * len(t),
+        "None": lambda t: [None] * len(t),
+        "array of words": lambda t: np.array(["a"] * len(t)),
+    },
+    **{"ragged": lambda t: [t.detach()[: 1 + row % 2] for row in range(len(t))], "tuple of rows": tuple},
     **as_types(torch.complex64),
 }
 WRONG: dict[str, dict[str, Change]] = {
@@ -59,6 +66,7 @@ WRONG: dict[str, dict[str, Change]] = {
         "csr": lambda t: t.detach().flatten(0, -2).to_sparse_csr(),
         "mkldnn": lambda t: t.detach().to_mkldnn(),
         "1-d": Tensor.flatten,
+        "transposed": lambda t: t.mT,
         "no dimensions": lambda t: t[..., :0],
         "one dimension less": lambda t: t[..., :-1],
     },
@@ -69,6 +77,8 @@ WRONG: dict[str, dict[str, Change]] = {
         "far outside": with_number(10**9),
         "beyond int64": lambda t: torch.full_like(t, 2**63, dtype=torch.uint64),
         "two columns": lambda t: torch.stack([t, t], 1),
+        "one-hot": lambda t: torch.nn.functional.one_hot(t.flatten() % 7).float(),
+        "of both views": lambda t: torch.cat([t, t]),
     },
     "uncertainty": {
         **(ANY | NUMBERS | as_types(torch.int64, torch.bool)),
@@ -77,11 +87,19 @@ WRONG: dict[str, dict[str, Change]] = {
         "pair with a short one": lambda t: (t, t[:-1]),
         "pair of other kinds": lambda t: (t, t.long()),
     },
-    "numbers": ANY | NUMBERS | as_types(torch.int64, torch.bool),
+    "log q": {
+        **(ANY | NUMBERS | as_types(torch.int64, torch.bool)),
+        "q itself": torch.exp,
+        "per cent": lambda t: 100 * t.exp(),
+        "counts": lambda t: (1 + 1000 * t.exp()).round(),
+        "their logarithms": lambda t: (1 + 1000 * t.exp()).log(),
+        "negated": torch.neg,
+    },
     "mask": {
         **(ANY | as_types(torch.float32, torch.int64, torch.uint8)),
         "one column more": lambda t: torch.cat([t, t[:, :1]], 1),
         "everything": torch.ones_like,
+        "transposed": lambda t: t.mT,
     },
 }
 
@@ -100,6 +118,8 @@ def _harmless(argument: str, name: str, given: dict[str, Any], strategy: str) ->
         return True
     if argument == "guide" and name in ("one dimension less", "no dimensions"):
         return len(given["guide"]) == 1
+    if name == "transposed":  # of a square
+        return argument.endswith("mask") and given[argument].shape[0] == given[argument].shape[1]
     # Classes are names where nothing looks them up.
     return argument == "labels" and name in ("negative", "far outside") and not strategy.startswith("head-tail")
 
@@ -119,7 +139,7 @@ def case(number: int) -> Verdict:
         chance.choice(["infonce", "dcl", "flatnce"]),
     )
     # Some terms want hard negatives of rows, which an even number of rows has not.
-    terms = [spec for spec in TERMS if not ("of=" in spec and layout.endswith("+hard"))]
+    terms = [spec for spec in [*TERMS, "guide", "guide:margin=0.2"] if not ("of=" in spec and layout.endswith("+hard"))]
     call = make_call(layout, strategy, ROWS, DIMENSION, torch.float32, chance.choice(terms) if chance.random() < 0.4 else "")
     loss_fn = build(strategy, objective, call, "mean", chance.choice(["auto", "dense", "tiled"]))
     given: dict[str, Any] = {**dict(zip(("view_a", "view_b"), call.views, strict=False)), **call.inputs}
@@ -132,6 +152,12 @@ def case(number: int) -> Verdict:
         argument = chance.choice([name for name in extra if name not in given])
         named, told = (argument,), f"{told}: superfluous {argument}"
         given[argument] = extra[argument]
+    elif "guide" in given and loss_fn.layout.by_position and chance.random() < 0.2:
+        margin, argument, named = loss_fn.terms[0].options["margin"], "guide", ("guide",)
+        given["guide"] = {part: given["guide"]["view_a" if part == "view_b" else part] for part in given["guide"]}
+        told = f"{told}: one guide of both views"
+        if margin < 0:
+            return Verdict("right", told, "no mistake here")
     else:
         argument = chance.choice(sorted(given))
         kind = KINDS.get(argument, "embeddings")

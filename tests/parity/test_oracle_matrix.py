@@ -31,7 +31,9 @@ from tempplug.testing import oracle_loss, oracle_row_losses
 from tempplug.testing.oracle_blocks import oracle_term
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*below its floor:RuntimeWarning", "ignore:layout '.*' leaves .* without a negative:RuntimeWarning"
+    "ignore:.* hard_negatives are rows of zeros:RuntimeWarning",
+    "ignore:.*below its floor:RuntimeWarning",
+    "ignore:layout '.*' leaves .* without a negative:RuntimeWarning",
 )
 
 

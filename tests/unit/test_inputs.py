@@ -137,7 +137,7 @@ def test_half_types_meet_in_float32() -> None:
         ("queue", {"queue": QUEUE[:0]}, ShapeError, "queue of shape [0, 4] must be [K, D]"),
         ("queue", {"queue": QUEUE[:, :3]}, ShapeError, "queue has 3 dimensions where view_a has 4"),
         ("hard_negatives", {"hard_negatives": QUEUE[None, None]}, ShapeError, "of shape [1, 1, 9, 4] must be [H, D]"),
-        ("hard_negatives", {"hard_negatives": B[None]}, ShapeError, "must be [H, D] or [6, k, D]."),
+        ("hard_negatives", {"hard_negatives": B[None]}, ShapeError, "must be [H, D] or [6, k, D]"),
         ("labels", {"labels": CLASSES[:, None]}, ShapeError, "labels of shape [6, 1] must have shape [6]"),
         ("labels", {"labels": None}, ConfigError, "layout 'labels' needs labels="),
         ("index", {"index": torch.tensor(3)}, ShapeError, "index of shape [] must have shape [6]"),
@@ -157,6 +157,105 @@ def test_a_call_with_a_wrong_argument_is_refused(
     with pytest.raises(error) as caught:
         call(argument, **changed)
     assert message in str(caught.value)
+
+
+ROWS_OF_HARD = [QUEUE[:2], QUEUE[:3], QUEUE[:1], QUEUE[:2], QUEUE[:2], QUEUE[:3]]
+PADDED = (
+    "pad them to [B, k, D], as torch.nn.utils.rnn.pad_sequence does, and say in hard_negative_mask= [B, k] which are there."
+)
+DIFFERENT = "its items have different lengths; "
+ONE_HOT = torch.nn.functional.one_hot(CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("argument", "changed", "message"),
+    [
+        ("hard_negatives", ROWS_OF_HARD, DIFFERENT + PADDED),
+        ("hard_negatives", tuple(each.tolist() for each in ROWS_OF_HARD), DIFFERENT + PADDED),
+        ("hard_negatives", np.array([*map(Tensor.numpy, ROWS_OF_HARD), None][:-1], dtype=object), DIFFERENT + PADDED),
+        ("hard_negatives", nested(torch.ones(6, 2, 4)), "wanted a dense one [H, D] or [B, k, D]: " + PADDED),
+        ("hard_negatives", [A, B], "write torch.stack(hard_negatives)."),
+        (
+            "hard_negatives",
+            torch.stack([A, B, A]),
+            "must be [H, D] or [6, k, D]: write hard_negatives.transpose(0, 1) if it is",
+        ),
+        ("queue", [A, B[:2]], DIFFERENT + "a tensor has one for all."),
+        ("queue", list(QUEUE), "write torch.stack(queue)."),
+        ("queue", QUEUE.T, "queue has 9 dimensions where view_a has 4: write queue.T if it is transposed."),
+        ("view_b", B.T, "view_b has 6 dimensions where view_a has 4: write view_b.T if it is transposed."),
+        (
+            "view_a",
+            A[:, None],
+            "view_a of shape [6, 1, 4] must be [B, D], embeddings one a row, neither number 0: pool the tok",
+        ),
+        (
+            "labels",
+            ONE_HOT,
+            "labels of shape [6, 3] must have shape [6], one value a row of view_a: write labels.argmax(1) if th",
+        ),
+        ("labels", ONE_HOT.float(), "one value a row of view_a: write labels.argmax(1) if they are one-hot."),
+        ("labels", CLASSES[:, None], "one value a row of view_a: write labels.squeeze(1)."),
+        (
+            "labels",
+            torch.cat([CLASSES, CLASSES]),
+            "must have shape [6], one value a row of view_a, which serves view_b as well.",
+        ),
+        ("labels", list("abcabc"), "it holds words; number them, equal words alike in all batches, and pass the numbers."),
+        ("labels", np.array(list("abcabc")), "it holds words; number them"),
+        ("labels", [0, 1, None, 0, 1, 2], "it holds None; every row needs a value."),
+        ("labels", list(CLASSES), "write torch.stack(labels)."),
+        (
+            "index",
+            INDEX[:, None],
+            "index of shape [6, 1] must have shape [6], one value a row of view_a: write index.squeeze(1).",
+        ),
+        ("index", INDEX + 1, "index holds 20; strategy 'individual' has size=20, so positions run from 0 to 19."),
+        (
+            "uncertainty",
+            A[:, :1],
+            "uncertainty of shape [6, 1] must have shape [6], one value a row of view_a: write uncertainty.s",
+        ),
+        ("uncertainty", [0.5] * 6, "write torch.as_tensor(uncertainty, dtype=torch.float32)."),
+        ("positive_mask", [[True], [True, False]], DIFFERENT + "a tensor has one for all."),
+        (
+            "hard_negative_mask",
+            OWN[:2, :],
+            "must be of shape [6, 2], one value a hard negative: write hard_negative_mask.T if it",
+        ),
+    ],
+)
+def test_a_typical_mistake_is_told_what_to_write(argument: str, changed: Any, message: str) -> None:
+    with pytest.raises((TensorError, ShapeError, ConfigError)) as caught:
+        call(argument, **{argument: changed})
+    told = str(caught.value)
+    assert argument in told
+    assert message in told
+    assert "\n" not in told
+
+
+def test_what_is_told_works() -> None:
+    """Ragged hard negatives: padded and masked they are those of each row."""
+    loss_fn = ContrastiveLoss(layout="cross-view:hard=own,in_batch=false", reduction="none")
+    padded = torch.nn.utils.rnn.pad_sequence(ROWS_OF_HARD, batch_first=True)
+    mask = torch.arange(3) < torch.tensor([len(each) for each in ROWS_OF_HARD])[:, None]
+    found = loss_fn(A, B, hard_negatives=padded, hard_negative_mask=mask)
+    rows = [loss_fn(A[i : i + 1], B[i : i + 1], hard_negatives=each[None]) for i, each in enumerate(ROWS_OF_HARD)]
+    torch.testing.assert_close(found, torch.cat(rows))
+    with pytest.raises(ConfigError, match=r"True exactly where hard_negatives are rows of zeros: .* pass ~hard_negative_mask"):
+        loss_fn(A, B, hard_negatives=padded, hard_negative_mask=~mask)
+
+
+@pytest.mark.parametrize("other", [B, torch.cat([B, A[:2]])])
+def test_masks_that_are_swapped_are_refused(other: Tensor) -> None:
+    """Where each row is a negative of its own row alone; with two rows that may be meant."""
+    own = torch.eye(6, len(other), dtype=torch.bool)
+    loss_fn = ContrastiveLoss(layout="masks")
+    with pytest.raises(ConfigError, match=r"negative_mask holds the pairs \(i, i\) alone, and positive_mask all others"):
+        loss_fn(A, other, positive_mask=~own, negative_mask=own)
+    loss_fn(A, other, positive_mask=own, negative_mask=~own)
+    loss_fn(A, other, positive_mask=~own.roll(1, 1), negative_mask=own.roll(1, 1))
+    loss_fn(A[:2], B[:2], positive_mask=~OWN[:2, :2], negative_mask=OWN[:2, :2])
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])

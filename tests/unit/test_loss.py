@@ -14,6 +14,7 @@ import tempplug
 from tempplug import ContrastiveLoss, distributed, metrics
 from tempplug.create import load_class
 from tempplug.distributed import Rows
+from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.layouts import LAYOUTS, create_layout
 from tempplug.types import LayoutName, ObjectiveName
@@ -127,7 +128,8 @@ def test_record_has_alignment_uniformity_and_the_negatives_that_count() -> None:
 def test_record_of_two_heads_and_of_large_batches_looks_at_some_anchors() -> None:
     both = [*views(400, 6), *views(400, 6, seed=1)]
     heads = ContrastiveLoss("fixed:temperature=1000")
-    heads(both[:2], both[2:])
+    with pytest.warns(RuntimeWarning, match="a scale of 1000"):
+        heads(both[:2], both[2:])
     assert heads.record.effective_negatives.item() == pytest.approx(798, rel=1e-4)
 
 
@@ -184,6 +186,26 @@ def test_the_length_of_a_row_changes_its_own_gradient_alone_and_rows_of_zeros_ar
         assert loss_fn.record.zero_norm_rows.item() == 1
         assert not of_rows[2].any()
         torch.testing.assert_close(found[2].item(), math.log(5))  # similar to nothing
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("other", [1.0, 1e-9])
+def test_whether_a_row_has_a_direction_depends_on_its_own_norm_alone(dtype: torch.dtype, other: float) -> None:
+    """Of float16 from the smallest number with all its digits on: gradients of shorter rows would be infinite."""
+    directions = torch.nn.functional.normalize(torch.randn(5, 8, generator=torch.Generator().manual_seed(0)))
+    lengths = torch.tensor([2e-5, 5e-5, 7e-5, 1e-3, other])
+    rows = (directions * lengths[:, None]).to(dtype).requires_grad_()
+    smallest = 2**-14 if dtype == torch.float16 else 1e-12
+    expected = (rows.detach().double().norm(dim=1) < smallest).tolist()
+    units, without = unit_rows(rows)
+    assert (~units.any(1)).tolist() == expected
+    assert expected == ([False] * 5 if without is None else without.tolist())
+    assert torch.func.vmap(lambda each: unit_rows(each)[1])(rows.detach()[None]).tolist() == [expected]
+    assert expected == [dtype == torch.float16] * 2 + [False] * 2 + [dtype == torch.float16 and other < 1]
+    loss = ContrastiveLoss("macl", "dcl")(rows[::2], rows[2:])  # the third and the last of these lie in both views
+    (gradient,) = torch.autograd.grad(loss, rows)
+    assert not gradient.isnan().any()
+    assert (~gradient.any(1))[:2].tolist() == [expected[0], True]
 
 
 @pytest.mark.parametrize(("layout", "dtype"), every_pair(["labels", "two-view", "queue"], [torch.float64, torch.bfloat16]))

@@ -103,6 +103,9 @@ def test_hard_negatives_have_the_group_of_their_row_and_the_keys_that_the_call_g
 
 
 VIEWS: dict[str, Any] = {"view_a": VIEW_A, "view_b": VIEW_B}
+LOG_Q = torch.tensor([0.5, 0.01, 0.3, 0.1, 0.08, 0.01]).log()
+ABOVE = "candidate_log_q holds {}, and the logarithm of a probability is at most 0"
+ONE_GUIDE = "guide= is one tensor for view_a and view_b, so each positive has the guide's similarity 1, and"
 WRONG: list[tuple[str, dict[str, Any], type[TempplugError], str]] = [
     ("same-key", {}, ShapeError, "keys= is needed of view_a, too: pass keys={'view_a': ...}."),
     ("within-group", {}, ShapeError, "groups= is needed of view_a, too"),
@@ -115,7 +118,21 @@ WRONG: list[tuple[str, dict[str, Any], type[TempplugError], str]] = [
     ("same-key", {"keys": INDEX[:5]}, ShapeError, "keys of shape [5] must have 6 rows, as view_a has."),
     ("same-key", {"keys": INDEX.float()}, ShapeError, "keys= holds torch.float32 of shape [6]; wanted an integer a row."),
     ("same-key", {"keys": torch.stack([INDEX] * 2, 1)}, ShapeError, "keys= holds torch.int64 of shape [6, 2]; wanted"),
-    ("same-key", {"keys": list("abcdef")}, TensorError, "keys must be a dense tensor on cpu, one value a row."),
+    ("same-key", {"keys": list("abcdef")}, TensorError, "keys is a list; wanted a tensor [B, ...]: it holds words; number"),
+    (
+        "same-key",
+        {"keys": INDEX.tolist()},
+        TensorError,
+        "keys is a list; wanted a tensor [B, ...]: write torch.as_tensor(keys)",
+    ),
+    ("same-key", {"keys": {"view_a": INDEX, "view_b": [1, None]}}, TensorError, "keys['view_b'] is a list; wanted a tensor [B"),
+    ("same-key", {"keys": INDEX.to("meta")}, TensorError, "keys is on meta where view_a is on cpu: write keys.to(view_a."),
+    (
+        "same-key",
+        {"keys": INDEX.to_sparse()},
+        TensorError,
+        "keys is a tensor of layout sparse_coo; wanted a dense one [B, ...]: ",
+    ),
     ("within-group", {"groups": INDEX > 0}, ShapeError, "groups= holds torch.bool of shape [6]; wanted an integer a row."),
     (
         "within-group",
@@ -125,9 +142,42 @@ WRONG: list[tuple[str, dict[str, Any], type[TempplugError], str]] = [
     ),
     ("guide", {"guide": INDEX}, ShapeError, "guide= holds torch.int64 of shape [6]; wanted floating-point embeddings [B, E]."),
     ("guide", {"guide": {"view_a": GUIDE, "view_b": GUIDE[:, :3]}}, ShapeError, "guide holds rows of shapes"),
-    ("guide", {"guide": GUIDE * math.nan}, NonFiniteError, "guide holds NaN or infinite values in 6 of 6 rows"),
+    (
+        "guide",
+        {"guide": {"view_a": GUIDE, "view_b": GUIDE * math.nan}},
+        NonFiniteError,
+        "guide holds NaN or infinite values in 6 of 6 rows",
+    ),
     ("log-q", {"candidate_log_q": INDEX}, ShapeError, "candidate_log_q= holds torch.int64 of shape [6]; wanted a floating"),
     ("log-q", {"candidate_log_q": INDEX.float().log()}, NonFiniteError, "candidate_log_q holds NaN or infinite values in 1"),
+    (
+        "log-q",
+        {"candidate_log_q": LOG_Q.exp()},
+        ConfigError,
+        f"{ABOVE.format('0.5')}: all values lie in [0, 1], so if they are",
+    ),
+    (
+        "log-q",
+        {"candidate_log_q": LOG_Q.exp() * 800},
+        ConfigError,
+        f"{ABOVE.format('400')}: of counts, pass (counts / total).l",
+    ),
+    (
+        "log-q",
+        {"candidate_log_q": LOG_Q + 7},
+        ConfigError,
+        f"{ABOVE.format('6.30685')}: of counts, pass (counts / total).log(); of",
+    ),
+    ("log-q", {"candidate_log_q": LOG_Q.exp() * 100}, ConfigError, ABOVE.format("50")),
+    ("log-q", {"candidate_log_q": {"view_a": LOG_Q.exp(), "view_b": LOG_Q}}, ConfigError, ABOVE.format("0.5")),
+    ("log-q", {"candidate_log_q": -LOG_Q}, ConfigError, f"{ABOVE.format('4.60517')}: of counts"),
+    (
+        "guide",
+        {"guide": GUIDE},
+        ConfigError,
+        f"{ONE_GUIDE} margin=0 of negative term 'guide' leaves nothing out: pass guide={{'",
+    ),
+    ("guide:margin=0.1,rule=relative", {"guide": {"view_a": GUIDE, "view_b": GUIDE}}, ConfigError, f"{ONE_GUIDE} margin=0.1"),
     ("log-q:size=2", {"index": INDEX}, ConfigError, "index holds 2; size=2 of negative term 'log-q' allows 0 to 1."),
     ("log-q:size=9", {"index": -INDEX}, ConfigError, "index holds -2; size=9 of negative term 'log-q' allows 0 to 8."),
     ("hardness:of=hard", {"hard_negatives": HARD.flatten(0, 1)}, ConfigError, "of=hard of negative term 'hardness' needs to k"),
@@ -148,6 +198,38 @@ def test_a_wrong_argument_is_refused_by_name(
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert all(not buffer.any() for buffer in loss_fn.buffers()), "what is refused is not counted"
+
+
+def test_logarithms_of_probabilities_may_be_zero_up_to_rounding() -> None:
+    loss_fn = ContrastiveLoss("fixed", "dcl", CROSS, negatives="log-q", reduction="none")
+    certain = torch.tensor([0, 1e-7, -1, -2, -3, 2e-4])
+    expected = (logits() - certain).masked_fill(torch.eye(B, dtype=torch.bool), -torch.inf).logsumexp(1) - logits().diagonal()
+    torch.testing.assert_close(loss_fn(VIEW_A, VIEW_B, candidate_log_q=certain), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_on_a_device_that_has_to_be_waited_for_the_first_call_alone_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempplug.negatives.log_q.unread", lambda device: True)
+    first, later = (ContrastiveLoss(layout=CROSS, negatives="log-q") for _ in range(2))
+    with pytest.raises(ConfigError, match="so if they are q itself"):
+        first(VIEW_A, VIEW_B, candidate_log_q=LOG_Q.exp())
+    with pytest.raises(ConfigError, match="so if they are q itself"):
+        first(VIEW_A, VIEW_B, candidate_log_q=LOG_Q.exp())
+    later(VIEW_A, VIEW_B, candidate_log_q=LOG_Q)
+    later(VIEW_A, VIEW_B, candidate_log_q=LOG_Q.exp())
+
+
+@pytest.mark.filterwarnings("ignore:layout 'labels' leaves .* without a negative:RuntimeWarning")
+def test_one_guide_of_both_views_leaves_out_items_that_are_nearly_equal() -> None:
+    """With a margin below 0; and where labels give the positives, which are not equal, with any."""
+    similarity = torch.nn.functional.normalize(GUIDE) @ torch.nn.functional.normalize(GUIDE).T
+    left_out = (similarity > 0.7) & ~torch.eye(B, dtype=torch.bool)
+    assert left_out.any()
+    found = ContrastiveLoss(layout=CROSS, negatives="guide:margin=-0.3", reduction="none")(VIEW_A, VIEW_B, guide=GUIDE)
+    expected = logits().masked_fill(left_out, -torch.inf).logsumexp(1) - logits().diagonal()
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    labelled = ContrastiveLoss(layout="labels", negatives="guide")
+    labelled(VIEW_A, VIEW_B, labels=INDEX, guide=GUIDE)
+    assert labelled.record.negatives_left_out > 0
 
 
 TOP, PLAIN = ("amcl:dimension=4", "amcl-top:top_k=2,beta=0.1"), ("fixed", "infonce")

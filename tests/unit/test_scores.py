@@ -12,7 +12,7 @@ from oracle_cases import build, make_call
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError, ShapeError
+from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 
 N, M = 7, 10
 GENERATOR = torch.Generator().manual_seed(3)
@@ -102,6 +102,46 @@ def test_no_positive_is_a_loss_of_zero_with_a_gradient() -> None:
     loss.backward()  # type: ignore[no-untyped-call]
     assert loss == 0
     assert torch.equal(scores.grad, torch.zeros_like(scores))  # type: ignore[arg-type]
+
+
+SCALES = [*STRATEGIES[:3], "fixed:temperature=1e-9", "fixed:temperature=1e9", "uncertainty", "individual:size=40"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "objective", "layout"),
+    every_pair(
+        SCALES,
+        ["infonce", "dcl", "flatnce", "dclw", "reweighted", "sogclr:size=40"],
+        ["cross-view", "cross-view:directions=ab+ba", "cross-view:directions=ab+ba,softmax=separate"],
+    ),
+)
+@pytest.mark.parametrize("size", [1e20, 1e28, 1e37, -1e37, torch.finfo(torch.float32).max, torch.finfo(torch.float32).min])
+def test_large_scores_have_a_finite_loss_and_gradient_or_are_refused(
+    strategy: str, objective: str, layout: Any, size: float
+) -> None:
+    loss_fn = ContrastiveLoss(strategy, objective, layout)
+    loss_fn.set_progress(epoch=1)
+    scores = (SCORES[:, :N] / SCORES.abs().max()).float() * size
+    scores = torch.where(POSITIVE[:, :N], scores, torch.eye(N)).requires_grad_()
+    given = loss_fn.accepted(index=INDEX, uncertainty=(torch.zeros(N),) * 2, labels=INDEX)
+    if abs(size) > 1e29:
+        with pytest.raises(NonFiniteError, match=r"scores holds -?\de\+3[78]|scores holds -?[\d.]+e\+3\d, and logits of more"):
+            loss_fn.from_scores(scores, **given)
+        return
+    loss = loss_fn.from_scores(scores, **given)
+    assert loss.isfinite()
+    gradients = torch.autograd.grad(loss, [scores, *loss_fn.strategy.parameters()], allow_unused=True)
+    assert all(each is None or each.isfinite().all() for each in gradients)
+
+
+def test_an_objective_reads_its_arguments() -> None:
+    """As in a call: `sogclr` its index, in evaluation without effect."""
+    rows = torch.nn.functional.normalize(torch.randn(2, N, 3, generator=GENERATOR, dtype=torch.float64), dim=2)
+    losses = [ContrastiveLoss(objective="sogclr:size=9", layout="cross-view").double() for _ in range(2)]
+    for _ in range(2):
+        found = losses[0].from_scores(rows[0] @ rows[1].T, index=INDEX)
+        torch.testing.assert_close(found, losses[1](*rows, index=INDEX), rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(losses[0].state_dict(), losses[1].state_dict())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -54,6 +54,37 @@ def test_gradients_and_batches_are_those_of_autograd_and_a_loop(
     torch.testing.assert_close(of_each[0], expected, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:layout '.*':RuntimeWarning")
+@pytest.mark.parametrize(
+    ("layout", "objective", "engine"),
+    every_pair(["labels", "two-view", "cross-view", "masks"], ["infonce", "dcl", "dclw", "flatnce"], ["auto", "dense"]),
+)
+@pytest.mark.parametrize("view", ["view_a", "view_b"])
+def test_nan_is_not_dropped_with_the_anchors_that_have_no_negative(layout: Any, objective: str, engine: Any, view: str) -> None:
+    """Where nobody looks at the values, as on CUDA, the loss says so; a loss of 0 would not."""
+    loss_fn = ContrastiveLoss(objective=objective, layout=layout, engine=engine)
+    one = torch.ones(1, 1, dtype=torch.bool)
+    given = loss_fn.accepted(labels=torch.tensor([0]), positive_mask=one, negative_mask=~one)
+    views = {"view_a": A[:2, :1], "view_b": B[:2, :1]}
+    whole = vmap(lambda a, b: loss_fn(a, b, **given))(*views.values())
+    assert whole.isfinite().all()
+    views[view] = views[view].clone()
+    views[view][1, 0, 2] = torch.nan
+    found = vmap(lambda a, b: loss_fn(a, b, **given))(*views.values())
+    assert found[0] == whole[0]
+    assert found[1].isnan()
+
+
+def test_nan_of_a_batch_without_positives_is_not_dropped() -> None:
+    loss_fn, labels = ContrastiveLoss(layout="labels"), torch.tensor([0, 1])
+    rows = A[:2, :2].clone()
+    rows[1, 0, 0] = torch.nan
+    with pytest.warns(RuntimeWarning, match="no anchor has a positive"):
+        found = vmap(lambda a: loss_fn(a, labels=labels))(rows)
+    assert found[0] == 0
+    assert found[1].isnan()
+
+
 def test_parameters_tangents_and_second_derivatives() -> None:
     loss_fn, _ = make("learnable", "two-view")
     parameters = {name: value.detach() for name, value in loss_fn.named_parameters()}

@@ -20,7 +20,7 @@ from tempplug import ContrastiveLoss, create_strategy
 from tempplug.types import Batch
 
 KNOWN = {
-    "loss.py": "the first three tests here",
+    "loss.py": "the first five tests here",
     "objectives/amcl_top.py": "test_top_k_takes_all_that_there_are",
     "plugins/manager.py": "test_registry.py: names and errors, no values",
     "record.py": "test_bounds.py",
@@ -90,6 +90,45 @@ def test_anchors_without_a_negative_become_what_the_warning_says(
     assert ((losses >= least - 1e-12) & (losses < least + 0.2)).all(), "so warm a temperature is near the bound"
     if positives == 1:
         assert losses.tolist() == [0.0] * anchors
+
+
+@pytest.mark.parametrize("spec", ["fixed:temperature=20", "learnable:initial_temperature=20", "macl:base_temperature=14.3"])
+def test_a_temperature_that_is_a_scale_leaves_what_the_warning_says(spec: str) -> None:
+    """Once: all losses are nearly ln N. Scores may be any number, and so may bounds."""
+    a, b, name = rows(6), rows(6) + rows(6, seed=1) / 4, spec.partition(":")[2].partition("=")[0]
+    loss_fn = ContrastiveLoss(spec, layout="cross-view")
+    message, loss = told(lambda: loss_fn(a, b))
+    found = re.search(rf"{name}={NUMBER} of strategy .* a scale of {NUMBER}, 1/temperature, is {name}={NUMBER}\.", message)
+    assert found is not None
+    scale, again, temperature = map(float, found.groups())
+    assert scale == again == pytest.approx(1 / temperature, rel=1e-4)
+    assert loss.item() == pytest.approx(math.log(6), rel=0.1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_fn(a[:4], b[:4])
+        ContrastiveLoss(temperature, layout="cross-view")(a, b)
+        ContrastiveLoss("fixed:temperature=20", layout="cross-view").from_scores(40 * a @ b.T)
+        ContrastiveLoss("individual:size=9,temperature_max=100", layout="cross-view")(a, b, index=torch.arange(6))
+
+
+def test_hard_negatives_of_zeros_are_what_the_warning_says() -> None:
+    """Once; with the mask it is silent, and the loss that of the rest."""
+    hard, own = torch.stack([rows(6, seed=2), rows(6, seed=3)], 1), "cross-view:hard=own,in_batch=false"
+    mask = torch.ones(6, 2, dtype=torch.bool)
+    mask[2:5, 1] = False
+    hard = hard * mask[..., None]
+    loss_fn = ContrastiveLoss("fixed:temperature=1", layout=own, reduction="none")
+    message, losses = told(lambda: loss_fn(rows(6), rows(6, seed=1), hard_negatives=hard))
+    assert message.startswith("3 of 12 hard_negatives are rows of zeros, which are negatives of similarity 0: ")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        masked = loss_fn(rows(6), rows(6, seed=1), hard_negatives=hard, hard_negative_mask=mask)
+        loss_fn(rows(6), rows(6, seed=1), hard_negatives=hard)
+        ContrastiveLoss()(rows(6), rows(6, seed=1), hard_negatives=rows(3) * 0)  # [H, D] fill nothing up
+    positive = torch.cosine_similarity(rows(6), rows(6, seed=1))
+    # exp(0) = 1 more in the denominator
+    expected = torch.log(torch.exp(masked + positive) + (~mask).sum(1)) - positive
+    torch.testing.assert_close(losses, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

@@ -14,7 +14,7 @@ from tempplug import ContrastiveLoss
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1", "amcl-top"]
 ENGINES = ["dense", "tiled", "auto"]
 ONE: list[tuple[str, bool]] = [("two-view", False), ("cross-view", False), ("cross-view", True)]
-TERMS = [None, "false-negatives:margin=-1+hardness:of=in-batch", "debiased+log-q:size=9", "guide+same-key"]
+TERMS = [None, "false-negatives:margin=-1+hardness:of=in-batch", "debiased+log-q:size=9", "guide:margin=-0.1+same-key"]
 ROW = {"index": torch.zeros(1, dtype=torch.int64), "keys": torch.ones(1, dtype=torch.int64), "guide": torch.ones(1, 3)}
 quiet = pytest.mark.filterwarnings("ignore:layout:RuntimeWarning", "ignore:top_k:RuntimeWarning")
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tempplug.errors import DataError
+from tempplug.errors import DataError, quoted
 from tempplug_adapters.sparse_sums import RowSums, ranges
 
 
@@ -161,7 +161,12 @@ def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Ten
     low, high = (int(edges.min()), int(edges.max())) if edges.numel() else (0, 0)
     if low < 0 or high >= nodes:
         raise DataError(f"graph {position} has {nodes} nodes, but edges between nodes {low} to {high}.")
-    label = None if graph.y is None else torch.as_tensor(graph.y).double()
+    try:
+        label = None if graph.y is None else torch.as_tensor(graph.y).double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(
+            f"graph {position} has y={quoted(str(graph.y))}, which is no number: number the classes from 0, or leave y out."
+        ) from error
     label = label.reshape(1, 1) if label is not None and label.numel() == 1 else label
     return nodes, x if x is None or x.shape[1] else None, edges, label
 

@@ -7,19 +7,24 @@ features of the first column, under the name of the loss's argument.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from datasets import Dataset  # type: ignore[import-untyped]
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from tempplug.errors import ConfigError
+from tempplug.errors import ConfigError, DataError
 
-NAMED = frozenset({"labels", "index", "uncertainty", "groups", "candidate_log_q"})
-"""Arguments of a loss that a column of the same name can hold."""
+INTEGERS = frozenset({"labels", "index", "groups"})
+"""Arguments of a loss that a column of the same name can hold: those with an integer a row."""
+NAMED = frozenset({*INTEGERS, "uncertainty", "candidate_log_q"})
+"""All of them."""
+LOOKED_AT = 1000
+"""Rows of a data set that are checked before the training; the others are in their batch."""
 
 
 class NamedColumns:
@@ -34,6 +39,7 @@ class NamedColumns:
 
     Raises:
         ConfigError: a loss has no such argument.
+        DataError: at a call, a column holds something else than numbers: words, None, lists of different lengths.
     """
 
     def __init__(self, collator: Callable[[list[dict[str, Any]]], dict[str, Any]], names: Iterable[str]) -> None:
@@ -55,12 +61,47 @@ class NamedColumns:
     def __call__(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
         """Returns a batch of the library, with the named columns among the features of the first text column."""
         names = [name for name in self.names if rows and name in rows[0]]
+        if "labels" in self.names and "labels" not in names:
+            for column in {*self.valid_label_columns} & {*(rows[0] if rows else ())}:
+                as_numbers("labels", [row[column] for row in rows], column)  # the library's own error names no column
         batch = self.collator([{name: value for name, value in row.items() if name not in names} for row in rows])
         for name in names:
             first = next(column for column in rows[0] if any(key.startswith(f"{column}_") for key in batch))
-            values = [row[name] for row in rows]
-            batch[f"{first}_{name}"] = torch.stack(values) if isinstance(values[0], Tensor) else torch.tensor(values)
+            batch[f"{first}_{name}"] = as_numbers(name, [row[name] for row in rows])
         return batch
+
+
+def as_numbers(argument: str, values: Sequence[Any], column: str | None = None) -> Tensor:
+    """Returns the values of a column in a batch as numbers, [B] or [B, 1 + k]: int64 for `INTEGERS`, else floating point.
+
+    Args:
+        argument: of the loss.
+        values: one a row: numbers, or lists of them.
+        column: its name, if it is not that of the argument.
+
+    Raises:
+        DataError: they are no numbers of that kind; the message names the column, the first wrong value, and the remedy.
+    """
+    column = column or argument
+    plain = [each.tolist() if isinstance(each, Tensor | np.ndarray | np.generic) else each for each in values]
+    numbers = [one for each in plain for one in (each if isinstance(each, list | tuple) else (each,))]
+    kind, wanted = (int, "integers") if argument in INTEGERS else (int | float, "numbers")
+    if wrong := [each for each in numbers if isinstance(each, bool) or not isinstance(each, kind)]:
+        remedy = f"convert it to {wanted}"
+        if any(each is None for each in wrong):
+            remedy = "leave out rows without a value"
+        elif isinstance(wrong[0], str) and wanted == "integers":
+            remedy = "number its words, equal ones alike in all rows"
+        raise DataError(f"column '{column}' holds {wrong[0]!r} where the loss reads {wanted} as {argument}=: {remedy}.")
+    lengths = {len(each) if isinstance(each, list | tuple) else 1 for each in plain}
+    if len(lengths) > 1:
+        raise DataError(
+            f"column '{column}' holds {' and '.join(map(str, sorted(lengths)))} numbers in rows of one batch: give every row "
+            "as many, that of its positive and one for each of its negatives."
+        )
+    if argument in INTEGERS and not all(-(2**63) <= each < 2**63 for each in numbers):
+        raise DataError(f"column '{column}' holds integers beyond int64.")
+    return torch.tensor(plain, dtype=torch.int64 if argument in INTEGERS else torch.get_default_dtype())
 
 
 def take_named(features: dict[str, Any]) -> dict[str, Tensor]:
@@ -99,16 +140,28 @@ def as_argument(name: str, values: Tensor, negatives: int, of_rows: bool) -> Ten
     return values
 
 
-def refuse_missing_columns(dataset: Any, wanted: Iterable[str], label_columns: Iterable[str], where: str) -> None:
-    """Raises ConfigError if the data set ``where`` lacks a column that its loss reads; unknown columns are not checked."""
+def check_columns(dataset: Any, wanted: Iterable[str], label_columns: Iterable[str], where: str) -> None:
+    """Checks the columns of the data set ``where`` that its loss reads, the first `LOOKED_AT` rows of each.
+
+    Unknown columns, and the rows of streams, are not checked.
+
+    Raises:
+        ConfigError: a column is missing.
+        DataError: a column holds something else than numbers, as of `as_numbers`.
+    """
     columns = getattr(dataset, "column_names", None)
     if not isinstance(columns, list):
         return
     for name in sorted(wanted):
-        if name not in columns and not (name == "labels" and set(label_columns) & set(columns)):
+        possible = [name, *(label_columns if name == "labels" else ())]
+        column = next((each for each in possible if each in columns), None)
+        if column is None:
             raise ConfigError(
                 f"the loss reads {name}=, and {where} has no column '{name}', but {', '.join(columns)}: add or rename one."
             )
+        if isinstance(dataset, Dataset):
+            for value in dataset.select_columns(column)[:LOOKED_AT][column]:
+                as_numbers(name, [value], column)
 
 
 def token_rows(features: Mapping[str, Any]) -> list[list[int]]:

@@ -31,7 +31,7 @@ from tempplug_adapters.huggingface.parameters import (
     trainable,
 )
 from tempplug_adapters.parameter_groups import own_learning_rates, spared_by_decay
-from tempplug_adapters.sentence_transformers.columns import NamedColumns, refuse_missing_columns
+from tempplug_adapters.sentence_transformers.columns import NamedColumns, check_columns
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 from tempplug_adapters.storage.manifest import seal
 
@@ -230,6 +230,7 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
     Raises:
         ConfigError: the loss contains no `TemperatureRankingLoss`; a data set lacks a column that the loss reads; an optimizer
             with a scheduler lacks the parameters of the loss.
+        DataError: such a column holds something else than numbers; in a batch, or among its first 1,000 rows.
     """
 
     def __init__(self, *args: Any, log_record: str = "brief", **kwargs: Any) -> None:
@@ -241,16 +242,17 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         self.look_after(self.charge.contrastive_losses, self.charge.parameters)
         wanted = {name for each in self.charge.losses.values() for name in each.columns}
         if wanted:
-            self._check_columns()
             self.data_collator: Any = NamedColumns(self.data_collator, wanted)
 
-    def _check_columns(self) -> None:
+    def add_model_card_callback(self, default_args_dict: dict[str, Any]) -> None:
+        """Checks the columns that the losses read, before the library makes statistics of them for the model card."""
         labels = getattr(self.data_collator, "valid_label_columns", [])
         for kind, given in (("train_dataset", self.train_dataset), ("eval_dataset", self.eval_dataset)):
             for name, each in given.items() if isinstance(given, dict) else [("", given)]:
                 loss = self.loss.get(name, nn.Identity()) if isinstance(self.loss, dict) else self.loss
                 read = {column for one in ranking_losses(loss).values() for column in one.columns}
-                refuse_missing_columns(each, read, labels, f"{kind}[{name!r}]" if name else kind)
+                check_columns(each, read, labels, f"{kind}[{name!r}]" if name else kind)
+        super().add_model_card_callback(default_args_dict)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Returns the names of the parameters with weight decay, without those that the losses exempt."""
