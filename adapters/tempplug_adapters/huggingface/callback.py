@@ -26,7 +26,7 @@ from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
 from tempplug_adapters.measurements import check_record, logged, numbers_of
-from tempplug_adapters.storage.files import explained, write_text
+from tempplug_adapters.storage.files import NotWrittenError, explained, is_short_write, write_text
 from tempplug_adapters.storage.manifest import MANIFEST, seal
 
 Embeddings = Tensor | Sequence[Tensor]
@@ -225,15 +225,23 @@ class Sealing(TrainerCallback):
                 seal(self.folder)
             self.folder = None
 
+    def failed_to_write(self, error: Exception) -> bool:
+        """Returns whether an error says that the checkpoint cannot be written; PyTorch has no class of its own for these."""
+        return self.folder is not None and (is_short_write(error) or not self.folder.parent.is_dir())
+
     @contextmanager
     def cleaning(self, *, writes: bool) -> Iterator[None]:
-        """Removes a checkpoint that cannot be completed, and raises DataError with the reason."""
+        """Removes a checkpoint that cannot be completed, and raises `NotWrittenError`, which names the file that was written."""
         try:
             yield
-        except Exception:
-            if self.folder is None:
+        except Exception as error:
+            folder = self.folder
+            if folder is None:
                 raise
+            if not folder.parent.is_dir():
+                raise NotWrittenError(f"{folder.parent} cannot be written: it was removed or renamed during the training.") from error
+            files = sorted(folder.glob("*"), key=lambda file: file.stat().st_mtime_ns)
             if writes:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            with explained(self.folder):
+                shutil.rmtree(folder, ignore_errors=True)
+            with explained([folder, *files][-1]):
                 raise

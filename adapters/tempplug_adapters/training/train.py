@@ -22,21 +22,24 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.callback import epochs_of, set_training_length
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.storage.fingerprint import Fingerprint, Sources
 from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.checkpoints import (
     AUTO,
     SETTINGS_FILE,
     asked_for,
     batch_of_process,
+    check_data,
     check_settings,
     check_start,
+    going_on,
     output_folder,
     resume_point,
 )
@@ -133,7 +136,9 @@ def train(
     output_dir: str | Path,
     *,
     dataset: str = "",
+    files: Sources | None = None,
     resume_from_checkpoint: str | None = None,
+    resume_on_changed_data: bool = False,
     evaluate: bool = True,
     training: Mapping[str, Any] | None = None,
     begin: Callable[[dict[str, str | None]], None] = lambda specs: None,
@@ -149,7 +154,9 @@ def train(
         temperature: strategy, objective, terms on negatives, and the numbers of a log.
         output_dir: folder for checkpoints, encoder and metrics.
         dataset: name of the data.
+        files: what the data were read from, as of `Method.files`; a run that resumes compares it. None: it is not compared.
         resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
+        resume_on_changed_data: whether a run may resume although ``files`` have other contents than before.
         evaluate: whether to evaluate at the end.
         training: further `TrainingArguments`, by name.
         begin: called before the training with the resolved specs of `Method.specs`, and the layout.
@@ -166,19 +173,26 @@ def train(
         no step was left), ``evaluation`` (metrics by name), ``history`` (all logs: loss, temperature, …).
 
     Raises:
-        ConfigError: options do not fit, the folder contains checkpoints of another run, or another run is writing to it.
-        DataError: data or a checkpoint are invalid, or the folder cannot be written.
+        ConfigError: options do not fit, the folder contains checkpoints of another run, another run is writing to it, or the
+            data have changed since the checkpoint.
+        DataError: data or a checkpoint are invalid, or a file cannot be written.
         NonFiniteError: the training diverged.
         ProcessLost: another process of the training failed.
         Terminated: SIGTERM or SIGHUP ended the training, which has saved a checkpoint.
         UnknownNameError: a strategy or an objective is unknown.
     """
     given = dict(training or {})
-    with output_folder(output_dir) as output, Watchdog(output) as watchdog:
+    with output_folder(output_dir) as output, going_on(output), Watchdog(output) as watchdog:
         check_start(output, resume_from_checkpoint)
         checkpoint = resume_point(output, resume_from_checkpoint)
         recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
         args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+        fingerprint = None if files is None else Fingerprint(files)
+        compared: frozenset[str] = frozenset()
+        if fingerprint is not None and checkpoint is not None:
+            compared = _compare_data(checkpoint, fingerprint, args, changed_allowed=resume_on_changed_data)
+        elif fingerprint is not None and args.should_save:
+            fingerprint.start()
         if checkpoint is not None:
             size = recipe.per_device_train_batch_size
             size = batch_of_process(checkpoint, args.world_size, size, len(data), drop_last=args.dataloader_drop_last)
@@ -207,7 +221,7 @@ def train(
             "recipe": recipe.values(),
         }
         if checkpoint is not None:
-            check_settings(checkpoint, settings)
+            check_settings(checkpoint, settings, compared)
         contrastive = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
         begin({**specs, **({"layout": layout_of(contrastive[0])} if contrastive else {})})
         resumes = None if asked_for(resume_from_checkpoint) is None else AUTO
@@ -215,6 +229,7 @@ def train(
         trainer = MethodTrainer(
             method, recipe, module, data, args, settings, list(callbacks), evaluation, watchdog, temperature.log_record
         )
+        trainer.fingerprint = fingerprint
         first = trainer.is_world_process_zero()
         if first:
             write_json(output / SETTINGS_FILE, settings)
@@ -239,9 +254,30 @@ def train(
         if first:
             method.save(recipe, module, data, output)
             if method.opens:
-                describe_folder(method, recipe, module, data, results, output)
+                describe_folder(method, recipe, module, data, results, output, fingerprint)
             write_json(output / METRICS_FILE, results)
         return results
+
+
+def _compare_data(
+    checkpoint: Path, fingerprint: Fingerprint, args: MethodArguments, *, changed_allowed: bool
+) -> frozenset[str]:
+    """Returns the result of `check_data`, which one process of each machine computes and all of them raise."""
+    outcome: Any = None
+    if args.local_process_index == 0:
+        try:
+            outcome = check_data(checkpoint, fingerprint, changed_allowed=changed_allowed)
+        except TempplugError as error:
+            outcome = error
+    outcomes = [outcome]
+    if args.world_size > 1:
+        outcomes *= args.world_size
+        distributed.all_gather_object(outcomes, outcome)
+    for outcome in outcomes:
+        if isinstance(outcome, TempplugError):
+            raise outcome
+    compared: frozenset[str] = outcomes[0]
+    return compared
 
 
 def _step_size(recipe: Recipe, args: MethodArguments, items: int) -> int:
