@@ -231,7 +231,7 @@ class Sealing(TrainerCallback):
 
     @contextmanager
     def cleaning(self, *, writes: bool) -> Iterator[None]:
-        """Removes a checkpoint that cannot be completed, and raises `NotWrittenError`, which names the file that was written."""
+        """Removes a checkpoint that cannot be completed, and raises `NotWrittenError`, which names its last file."""
         try:
             yield
         except Exception as error:
@@ -239,7 +239,8 @@ class Sealing(TrainerCallback):
             if folder is None:
                 raise
             if not folder.parent.is_dir():
-                raise NotWrittenError(f"{folder.parent} cannot be written: it was removed or renamed during the training.") from error
+                reason = "it was removed or renamed during the training"
+                raise NotWrittenError(f"{folder.parent} cannot be written: {reason}.") from error
             files = sorted(folder.glob("*"), key=lambda file: file.stat().st_mtime_ns)
             if writes:
                 shutil.rmtree(folder, ignore_errors=True)

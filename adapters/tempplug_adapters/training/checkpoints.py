@@ -250,10 +250,10 @@ def check_data(checkpoint: Path, fingerprint: Fingerprint, *, changed_allowed: b
     told = f"the data have changed since {checkpoint.name} was written: {listed(changes)}."
     if changes and not changed_allowed:
         raise ConfigError(
-            f"{told} Restore them, choose another output folder, or pass --resume-on-changed-data to go on with them as they are."
+            f"{told} Restore them, choose another output folder, or pass --resume-on-changed-data to go on with these data."
         )
     if changes:
-        _warn(f"{told} The training goes on with them as they are.")
+        _warn(f"{told} The training goes on with these data.")
     return frozenset(name.partition("/")[0].partition(" ")[0] for name in stored["files"])
 
 

@@ -126,6 +126,7 @@ class Run:
         progress: called with the completed fraction.
         training: the `TrainingArguments` given by the user, for evaluations that train.
         resume_from_checkpoint: ``auto`` if this training may be resumed, for evaluations that train.
+        resume_on_changed_data: likewise, whether it may be resumed although its data have changed.
     """
 
     output_dir: Path
@@ -133,6 +134,7 @@ class Run:
     progress: Progress = silent
     training: Mapping[str, Any] = field(default_factory=dict)
     resume_from_checkpoint: str | None = None
+    resume_on_changed_data: bool = False
 
 
 class Method(ABC, Generic[R, D]):

@@ -225,7 +225,7 @@ def train(
         contrastive = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
         begin({**specs, **({"layout": layout_of(contrastive[0])} if contrastive else {})})
         resumes = None if asked_for(resume_from_checkpoint) is None else AUTO
-        evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
+        evaluation = Run(output, True, evaluation_progress, given, resumes, resume_on_changed_data)
         trainer = MethodTrainer(
             method, recipe, module, data, args, settings, list(callbacks), evaluation, watchdog, temperature.log_record
         )
