@@ -215,9 +215,11 @@ def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None
         images: the set, or a part of it.
         dataset: with ``split`` and ``data_dir`` as in `load_images`.
     """
-    source: Any = images.encoded.source if isinstance(images, ImageFiles) else None
-    if isinstance(source, FileList | Members):
-        return {**source.files(range(len(source)) if images.encoded.rows is None else images.encoded.rows)}
+    source: Any = None
+    if isinstance(images, ImageFiles):
+        source, rows = images.encoded.source, images.encoded.rows
+        if isinstance(source, FileList | Members):
+            return {**source.files(range(len(source)) if rows is None else rows)}
     if dataset == "digits":
         return {}
     if dataset in _LAYOUTS and data_dir is None:

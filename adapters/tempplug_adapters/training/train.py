@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -45,6 +46,7 @@ from tempplug_adapters.training.checkpoints import (
 )
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.termination import first_process
 from tempplug_adapters.training.trained import METRICS_FILE, describe_folder
 from tempplug_adapters.training.trainer import MethodTrainer, batch_order
 from tempplug_adapters.training.watchdog import Watchdog
@@ -124,6 +126,34 @@ def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodA
         raise ConfigError(f"transformers refuses the training arguments: {error}{old}") from error
 
 
+def running_arguments(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `TrainingArguments`: those given and, for others, the recipe's defaults where both fit.
+
+    A recipe that keeps the best model chooses it among the checkpoints, so evaluations and checkpoints must be at the same
+    steps: where the defaults do not fit, what is given for one of the two applies to both. Without checkpoints, the last
+    weights are kept, of which a warning tells.
+    """
+    merged = {"save_strategy": "steps", "save_steps": MethodArguments.save_steps, **recipe.running, **given}
+    if not merged.get("load_best_model_at_end") or "load_best_model_at_end" in given or merged["eval_strategy"] == "no":
+        return {**recipe.running, **given}
+    if merged["save_strategy"] == "no":
+        if first_process():
+            warnings.warn("save_strategy=no: the weights after the last step are kept, not the best ones.", stacklevel=2)
+        return {**recipe.running, **given, "load_best_model_at_end": False}
+    merged.setdefault("eval_steps", merged["save_steps"])
+    strategies_fit = merged["save_strategy"] in ("best", merged["eval_strategy"])
+    if not strategies_fit or not _is_multiple(merged["save_steps"], merged["eval_steps"]):
+        for kind in ("strategy", "steps"):
+            names = f"save_{kind}", f"eval_{kind}"
+            values = [given[name] for name in names if name in given]
+            merged |= dict.fromkeys(names, values[0]) if len(values) == 1 else {}
+    return merged
+
+
+def _is_multiple(steps: float, of: float) -> bool:
+    return (steps < 1) == (of < 1) and round(steps * 10**6) % round(of * 10**6) == 0
+
+
 DECISIVE = ("max_steps", "gradient_accumulation_steps")
 """`TrainingArguments` that determine the steps of a training, and are therefore among its settings."""
 
@@ -186,7 +216,7 @@ def train(
         check_start(output, resume_from_checkpoint)
         checkpoint = resume_point(output, resume_from_checkpoint)
         recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
-        args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+        args = training_arguments(recipe, str(output), **running_arguments(recipe, given))
         fingerprint = None if files is None else Fingerprint(files)
         compared: frozenset[str] = frozenset()
         if fingerprint is not None and checkpoint is not None:
@@ -198,7 +228,7 @@ def train(
             size = batch_of_process(checkpoint, args.world_size, size, len(data), drop_last=args.dataloader_drop_last)
             if size != recipe.per_device_train_batch_size:
                 recipe = recipe.changed(per_device_train_batch_size=size)
-                args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+                args = training_arguments(recipe, str(output), **running_arguments(recipe, given))
         watchdog.start(args.process_index, args.world_size, args.rank_timeout)
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
