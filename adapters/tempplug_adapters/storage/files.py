@@ -176,8 +176,8 @@ def explained(path: Path) -> Iterator[None]:
 
 
 _FULL = "the disk is full, or a limit on its use is reached"
-_CODE = re.compile(r"\(os error (\d+)\)")
-"""In messages of safetensors and tokenizers, which have their own exception classes: the number of the system's error."""
+_CODE = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]")
+"""The number of the system's error in messages of safetensors, tokenizers and pyarrow."""
 
 
 def is_short_write(error: Exception) -> bool:
@@ -190,7 +190,7 @@ def _reason(error: Exception) -> str | None:
     """Returns the reason of a failed write as text, or None for other errors."""
     text = str(error)
     if code := _CODE.search(text):
-        return os.strerror(int(code[1]))
+        return os.strerror(int(code[1] or code[2]))
     if "No space left" in text:
         return "No space left on device"
     if is_short_write(error):
