@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from tempplug_adapters.recommendation.recipes import DCREC, SASREC
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
 from tempplug_adapters.simcse.retrieval_recipe import METHOD as RETRIEVAL
 from tempplug_adapters.storage import fingerprint as fingerprints
-from tempplug_adapters.storage.fingerprint import Fingerprint, changed_groups, files_below
+from tempplug_adapters.storage.fingerprint import Fingerprint as LazyFingerprint, Sources, changed_groups, files_below
 from tempplug_adapters.training.checkpoints import DATA_FILE
 from tempplug_adapters.training.method import Source
 from tempplug_adapters.training.method_info import MethodInfo
@@ -47,6 +48,10 @@ from tempplug_benchmarks.data.gendered_sentences import vocabulary, write_gender
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 
 AGAIN = "Restore them, choose another output folder, or pass --resume-on-changed-data to go on with these data."
+
+
+def Fingerprint(sources: Sources) -> LazyFingerprint:
+    return LazyFingerprint(lambda: sources)
 
 
 def write(path: Path, text: str) -> Path:
@@ -258,12 +263,12 @@ def table(folder: Path, text: str = "one table") -> dict[str, Path]:
 
 def test_a_run_resumes_on_data_of_the_same_contents_only(tmp_path: Path) -> None:
     files = table(tmp_path)
-    run(tmp_path / "whole", files=files, dataset=str(files["dataset"]))
+    run(tmp_path / "whole", files=lambda: files, dataset=str(files["dataset"]))
     with pytest.raises(Killed):
-        run(tmp_path / "killed", files=files, dataset=str(files["dataset"]), callbacks=[Kill(5)])
+        run(tmp_path / "killed", files=lambda: files, dataset=str(files["dataset"]), callbacks=[Kill(5)])
     moved = {"dataset": files["dataset"].rename(tmp_path / "moved.csv")}
     write(moved["dataset"], "two table")
-    resumed: dict[str, Any] = {"files": moved, "dataset": str(moved["dataset"]), "resume_from_checkpoint": "auto"}
+    resumed: dict[str, Any] = {"files": lambda: moved, "dataset": str(moved["dataset"]), "resume_from_checkpoint": "auto"}
     told = rf"^the data have changed since checkpoint-4 was written: dataset \({moved['dataset']}\) has 9 bytes.*\. {AGAIN}$"
     with pytest.raises(ConfigError, match=told):
         run(tmp_path / "killed", **resumed)
@@ -279,23 +284,25 @@ def test_a_run_resumes_on_data_of_the_same_contents_only(tmp_path: Path) -> None
 
 def test_changed_data_are_allowed_by_a_flag_and_unknown_ones_are_told(tmp_path: Path) -> None:
     with pytest.raises(Killed):
-        run(tmp_path / "run", files=table(tmp_path), callbacks=[Kill(5)])
+        run(tmp_path / "run", files=partial(table, tmp_path), callbacks=[Kill(5)])
     changed = table(tmp_path, "other")
     with pytest.warns(UserWarning, match=r"^the data have changed since .* The training goes on with these data\.$"):
-        run(tmp_path / "run", files=changed, resume_from_checkpoint="auto", resume_on_changed_data=True, callbacks=[])
+        run(tmp_path / "run", files=lambda: changed, resume_from_checkpoint="auto", resume_on_changed_data=True, callbacks=[])
     stored = json.loads((tmp_path / "run" / "checkpoint-9" / DATA_FILE).read_text())
     assert stored["files"]["dataset"][0] == len("other"), "later checkpoints are of the data of now"
     with pytest.raises(Killed):
         run(tmp_path / "old", callbacks=[Kill(5)])
     with pytest.warns(UserWarning, match=r"^checkpoint-4 has no fingerprint of its data, .* goes on without comparing them\.$"):
-        run(tmp_path / "old", files=changed, resume_from_checkpoint="auto")
+        run(tmp_path / "old", files=lambda: changed, resume_from_checkpoint="auto")
 
 
 def test_data_of_the_evaluation_may_be_left_out(tmp_path: Path) -> None:
     files = table(tmp_path)
     with pytest.raises(Killed):
-        run(tmp_path / "run", files={**files, "STSB dev/dev.tsv": write(tmp_path / "dev.tsv", "x")}, callbacks=[Kill(5)])
-    assert run(tmp_path / "run", files=files, resume_from_checkpoint="auto", evaluate=False)["steps"] == 9
+        run(
+            tmp_path / "run", files=lambda: {**files, "STSB dev/dev.tsv": write(tmp_path / "dev.tsv", "x")}, callbacks=[Kill(5)]
+        )
+    assert run(tmp_path / "run", files=lambda: files, resume_from_checkpoint="auto", evaluate=False)["steps"] == 9
 
 
 @pytest.mark.filterwarnings("ignore")

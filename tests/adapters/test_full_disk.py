@@ -67,7 +67,7 @@ def test_each_file_of_a_checkpoint_is_named_and_the_checkpoint_before_it_remains
     for number in range(60):
         (data / f"{number}.txt").touch()
     files: dict[str, Any] = {f"dataset/{number}.txt": data / f"{number}.txt" for number in range(60)}
-    settings: dict[str, Any] = {"files": files, "training": {"logging_strategy": "no", "save_total_limit": 9}}
+    settings: dict[str, Any] = {"files": lambda: files, "training": {"logging_strategy": "no", "save_total_limit": 9}}
     run(tmp_path / "whole", "learnable", **settings)
     sizes = {name: (tmp_path / "whole" / "checkpoint-6" / name).stat().st_size for name in WRITTEN}
     told: dict[str, str] = {}

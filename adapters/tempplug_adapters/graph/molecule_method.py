@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,7 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
                 TemperatureArguments(),
                 run.output_dir / f"finetune-{name}",
                 dataset=name,
-                files=None if labelled.file is None else {"dataset": labelled.file},
+                files=None if labelled.file is None else partial(dict, dataset=labelled.file),
                 resume_from_checkpoint=run.resume_from_checkpoint,
                 resume_on_changed_data=run.resume_on_changed_data,
                 training={key: value for key, value in run.training.items() if key not in _PRETRAINING},

@@ -166,7 +166,7 @@ class FileList:
     def files(self, positions: Iterable[int]) -> dict[str, Path]:
         """Returns the files at some positions by their path below the folder that contains all of them."""
         places = [os.path.split(self.paths[position]) for position in positions]
-        folders = {folder: str(Path(folder).resolve()) for folder, _ in places}
+        folders = {folder: str(Path(folder).resolve()) for folder in {folder for folder, _ in places}}
         root = os.path.commonpath(folders.values())
         prefixes = {folder: "" if path == root else f"{os.path.relpath(path, root)}/" for folder, path in folders.items()}
         return {f"{prefixes[folder]}{name}": Path(folder, name) for folder, name in places}

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +67,18 @@ class Fingerprint:
     A file that cannot be read has an entry that says so, because some readers of data leave out such files.
 
     Args:
-        sources: the data.
+        list_sources: returns the data; called once, because listing many files takes seconds.
     """
 
-    def __init__(self, sources: Sources) -> None:
-        self.sources = sources
+    def __init__(self, list_sources: Callable[[], Sources]) -> None:
+        self._list_sources = list_sources
         self._entries: dict[str, Any] | None = None
-        self._thread = threading.Thread(target=self._read, daemon=True, name="fingerprint")
+        self._thread = threading.Thread(target=self._read_quietly, daemon=True, name="fingerprint")
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The data."""
+        return self._list_sources()
 
     def start(self) -> None:
         """Begins to read the files in a thread."""
@@ -82,9 +89,13 @@ class Fingerprint:
         """Size and checksum of each file, or the text of a source, by name; waits until all files are read."""
         if self._thread.ident is not None:
             self._thread.join()
-        if self._entries is None:
+        if self._entries is None:  # also after an error in the thread, which is raised here once more
             self._read()
         return self._entries or {}
+
+    def _read_quietly(self) -> None:
+        with suppress(Exception):
+            self._read()
 
     def _read(self) -> None:
         self._entries = {name: _entry(source) for name, source in self.sources.items()}

@@ -166,7 +166,7 @@ def train(
     output_dir: str | Path,
     *,
     dataset: str = "",
-    files: Sources | None = None,
+    files: Callable[[], Sources] | None = None,
     resume_from_checkpoint: str | None = None,
     resume_on_changed_data: bool = False,
     evaluate: bool = True,
@@ -184,7 +184,7 @@ def train(
         temperature: strategy, objective, terms on negatives, and the numbers of a log.
         output_dir: folder for checkpoints, encoder and metrics.
         dataset: name of the data.
-        files: what the data were read from, as of `Method.files`; a run that resumes compares it. None: it is not compared.
+        files: returns what the data were read from, as `Method.files`; compared when a run resumes. None: nothing is compared.
         resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
         resume_on_changed_data: whether a run may resume although ``files`` have other contents than before.
         evaluate: whether to evaluate at the end.

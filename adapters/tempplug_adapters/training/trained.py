@@ -10,6 +10,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -124,14 +125,17 @@ class Trained(nn.Module):
         results = read_folder_file(self.folder, METRICS_FILE)
         source = Source(dataset or self.kept["dataset"], folder, self.folder / "data")
         data = self.method.evaluation_data(self.recipe, self.module, source)
-        now = Fingerprint(self.method.files(self.recipe, source, data)).summary()
-        if changes := changed_groups(self.kept.get("data", {}), now):
-            warnings.warn(f"the data are not those of the training: {listed(changes)}.", stacklevel=2)
+        before = self.kept.get("data", {})
+        fingerprint = Fingerprint(partial(self.method.files, self.recipe, source, data) if before else dict)
+        fingerprint.start()
         training = {"gradient_accumulation_steps": results["gradient_accumulation_steps"]}  # of evaluations that train
         with evaluating(self), TemporaryDirectory() as scratch:
             run = Run(Path(scratch), progress=progress, training=training)
             set_seed(seed_of(self.recipe.seed, "evaluation", results["steps"]) % 2**32)
-            return self.method.evaluate(self.recipe, self.module, data, run)
+            figures = self.method.evaluate(self.recipe, self.module, data, run)
+        if changes := changed_groups(before, fingerprint.summary()):
+            warnings.warn(f"the data are not those of the training: {listed(changes)}.", stacklevel=2)
+        return figures
 
 
 def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: bool = False) -> Trained:

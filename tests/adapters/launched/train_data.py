@@ -24,8 +24,8 @@ def main(folder: Path, step: int) -> None:
     settings = {"per_device_train_batch_size": 4, "num_train_epochs": 3, "training": {"save_steps": 2}}
     try:
         if step:
-            run(folder / "out", files=files, callbacks=[Kill(step)], **settings)
-        run(folder / "out", files=files, resume_from_checkpoint="auto", **settings)
+            run(folder / "out", files=lambda: files, callbacks=[Kill(step)], **settings)
+        run(folder / "out", files=lambda: files, resume_from_checkpoint="auto", **settings)
     except ConfigError as error:
         print(f"rank {rank}: {error}", file=sys.stderr, flush=True)
         sys.exit(2)
