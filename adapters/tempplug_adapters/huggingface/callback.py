@@ -244,5 +244,5 @@ class Sealing(TrainerCallback):
             files = sorted(folder.glob("*"), key=lambda file: file.stat().st_mtime_ns)
             if writes:
                 shutil.rmtree(folder, ignore_errors=True)
-            with explained([folder, *files][-1]):
+            with explained(Path(getattr(error, "filename", None) or [folder, *files][-1])):
                 raise
