@@ -241,7 +241,8 @@ class Sealing(TrainerCallback):
             if not folder.parent.is_dir():
                 reason = "it was removed or renamed during the training"
                 raise NotWrittenError(f"{folder.parent} cannot be written: {reason}.") from error
-            files = sorted(folder.glob("*"), key=lambda file: file.stat().st_mtime_ns)
+            # times are equal within a tick of the clock; most file systems number new files in ascending order
+            files = sorted(folder.glob("*"), key=lambda file: (file.stat().st_mtime_ns, file.stat().st_ino))
             if writes:
                 shutil.rmtree(folder, ignore_errors=True)
             with explained(Path(getattr(error, "filename", None) or [folder, *files][-1])):
