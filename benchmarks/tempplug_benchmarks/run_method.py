@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def run_method(context: RunContext) -> dict[str, float]:
     """Trains, or resumes an interrupted training, and returns the metrics of the profile.
 
     Raises:
-        ConfigError: the method does not compute one of the metrics.
+        ConfigError: the method does not compute one of the metrics, or the data have changed since the interruption.
         TempplugError: data are missing, or the training fails.
     """
     from tempplug_adapters.huggingface import TemperatureArguments
@@ -83,6 +84,7 @@ def run_method(context: RunContext) -> dict[str, float]:
             ),
             context.work_dir,
             dataset=profile.source or profile.dataset,
+            files=partial(_files, profile, context.data_dir) if profile.needs and context.data_dir is not None else None,
             resume_from_checkpoint="auto",
             training=profile.training,
             callbacks=[_callback(context)],
@@ -104,6 +106,14 @@ def run_method(context: RunContext) -> dict[str, float]:
         if name in resampled:
             context.resampled[metric.name] = resampled[name]
     return found
+
+
+def _files(profile: Profile, data_dir: Path) -> dict[str, Path | str]:
+    """Returns the files that a profile needs of the data folder."""
+    from tempplug_adapters.storage.fingerprint import files_below, grouped
+
+    needed = [grouped(name, files_below(data_dir / name)) for name in profile.needs]
+    return {name: file for files in needed for name, file in files.items()}
 
 
 def _thinned(course: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:

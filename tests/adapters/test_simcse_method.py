@@ -241,7 +241,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, str
         (["--where", "a"], "where='a' must be written column=value."),
         (["--contrastive-negatives", "guide"], "'guide' reads guide=, which `tempplug train simcse` does not have: leave"),
         (["--contrastive-negatives", "same-kye"], "unknown negative term 'same-kye'. Did you mean 'same-key'?"),
-        (["--save-steps", "7"], "transformers refuses the training arguments"),
+        (["--save-steps", "7", "--eval-steps", "5"], "transformers refuses the training arguments"),
     ],
 )
 def test_faults_end_with_one_line(

@@ -106,6 +106,25 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     assert len(steps) == 5 + 5 + 1, "the step after the last checkpoint is done again, those before are not"
 
 
+def test_an_interrupted_run_does_not_go_on_with_other_data(tmp_path: Path) -> None:
+    def stop(fraction: float, text: str) -> None:
+        if text.startswith("epoch 2"):
+            raise KeyboardInterrupt
+
+    profile = replace(PROFILE, needs=("text/pairs", "table.csv"))
+    table, pairs = tmp_path / "table.csv", tmp_path / "text" / "pairs" / "a.tsv"
+    pairs.parent.mkdir(parents=True)
+    table.write_text("one")
+    pairs.write_text("one")
+    with pytest.raises(KeyboardInterrupt):
+        run_method(context(tmp_path / "run", profile, progress=stop, data_dir=tmp_path))
+    pairs.write_text("two")
+    with pytest.raises(ConfigError, match=rf"^the data have changed since .* was written: text/pairs/a\.tsv \({pairs}\) has "):
+        run_method(context(tmp_path / "run", profile, data_dir=tmp_path))
+    pairs.write_text("one")
+    assert run_method(context(tmp_path / "run", profile, data_dir=tmp_path))["final"] == 1.0
+
+
 def test_the_course_of_a_training_is_recorded_in_some_points(tmp_path: Path) -> None:
     schedule = "schedule:shape=triangle,temperature_min=0.2,temperature_max=0.9,period=40"
     long = context(tmp_path / "long", replace(PROFILE, recipe=PROFILE.recipe.changed(num_train_epochs=40)), strategy=schedule)

@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.images import image_data
 from tempplug_adapters.images.class_folders import split_folders
 from tempplug_adapters.images.image_data import DATASETS, Split, load_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
-from tempplug_adapters.images.image_tables import TABLES, Captions, load_captioned
+from tempplug_adapters.images.image_tables import TABLES, Captions, load_captioned, table_of_paths
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,12 @@ def load_pairs(
         chosen = torch.randperm(len(encoded), generator=torch.Generator().manual_seed(seed))[:count]
         encoded, captions = encoded.subset(chosen), [captions[position] for position in chosen.tolist()]
     return _of_captions(ImageFiles(encoded, size), captions)
+
+
+def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None) -> dict[str, Path | str]:
+    """Returns the files of the images that `load_pairs` has returned, with the table that names them, if there is one."""
+    table = table_of_paths(Path(dataset), split)
+    return {**({} if table is None else {table.name: table}), **image_data.files_of(images, dataset, split, data_dir)}
 
 
 def _has_class_folders(folder: Path) -> bool:

@@ -15,17 +15,18 @@ from torch.nn import functional as F
 from tempplug.arguments import parse_spec
 from tempplug.errors import DataError
 from tempplug.options import format_spec
-from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
+from tempplug_adapters.clip.captions import CaptionedImages, files_of, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
 from tempplug_adapters.data_files.archives import read_text
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
-from tempplug_adapters.images.image_data import DEFAULT_SIZE, as_images, find_images
+from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, find_images
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_into
+from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import around
@@ -79,6 +80,16 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         if source.evaluated:
             test = load_pairs(source.dataset, "test", source.data_dir, count=recipe.test_count, **common)
         return Pairs(checkpoint, train, test)
+
+    def files(self, recipe: ClipRecipe, source: Source, data: Pairs) -> dict[str, Path | str]:
+        """Returns the files of the images and captions of both splits."""
+        parts: dict[Split, CaptionedImages | None] = {"train": data.train, "test": data.test}
+        return {
+            name: file
+            for split, part in parts.items()
+            if part is not None
+            for name, file in grouped(f"dataset {split}", files_of(part.images, source.dataset, split, source.data_dir)).items()
+        }
 
     def describe(self, data: Pairs) -> str:
         """Returns the numbers of images and captions."""

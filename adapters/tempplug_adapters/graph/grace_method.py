@@ -17,7 +17,7 @@ from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.graph.evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
-from tempplug_adapters.graph.node_data import load_graph, scaled_features
+from tempplug_adapters.graph.node_data import files_of, load_graph, scaled_features
 from tempplug_adapters.graph.nodes import Nodes, one_graph
 from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraceRecipe
@@ -30,6 +30,7 @@ from tempplug_adapters.graph.user_modules import (
     create_encoder,
     warn_of_unused,
 )
+from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
 
@@ -164,6 +165,12 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         if nodes.labels is not None:  # fail before training if the evaluation is impossible
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
         return nodes
+
+    def files(self, recipe: GraceRecipe, source: Source, data: Nodes) -> dict[str, Path | str]:
+        """Returns the file of the graph or the tables, or the files of a public graph."""
+        files = grouped("dataset", files_of(source.dataset, source.data_dir, source.cache_dir))
+        tables = {"node_features": recipe.node_features, "node_labels": recipe.node_labels}
+        return {**files, **{name: Path(file) for name, file in tables.items() if file is not None}}
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges and features."""

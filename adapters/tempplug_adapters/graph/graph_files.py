@@ -26,6 +26,7 @@ from tempplug_adapters.data_files.archives import download, read_archived_texts
 from tempplug_adapters.data_files.tables import read_matrix
 from tempplug_adapters.graph.graph_data import GraphSet, starts
 from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.fingerprint import files_below
 from tempplug_adapters.storage.tensors import read_tensors
 
 
@@ -152,6 +153,13 @@ def load_ogb(name: str, data_dir: Path | None) -> list[Data]:
     return graphs
 
 
+def ogb_files(name: str, data_dir: Path | None) -> dict[str, Path]:
+    """Returns the files of a data set that `load_ogb` reads."""
+    folder = place_of(data_dir, "ogb", name.lower().replace("-", "_"), "")
+    parts = () if folder is None else (folder / "raw", folder / "split")
+    return {f"{part.name}/{file}": path for part in parts if part.is_dir() for file, path in files_below(part).items()}
+
+
 def _table(raw: Path, part: str) -> Tensor:
     return read_matrix(raw / f"{part}.csv.gz")
 
@@ -183,21 +191,24 @@ def load_tu(name: str, cache_dir: Path, data_dir: Path | None = None) -> GraphSe
         DataError: the archive is missing or damaged, or does not hold the data set.
     """
     parts = {part: f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels", "node_labels")}
-    if data_dir is None:
-        archive = download(_URL.format(name=name), cache_dir / f"{name}.zip", None)
-    else:
-        packed = [data_dir / "graph" / "tu" / f"{name}{ending}" for ending in (".tar.xz", ".zip")]
-        found = [each for each in packed if each.is_file()]
-        found += [each for each in [place_of(data_dir, "tu", name, "raw")] if each is not None and each.is_dir()]
-        if not found:
-            raise DataError(f"{packed[0]} does not exist: the data folder must hold the TU data set '{name}' there.")
-        archive = found[0]
+    archive = find_tu(name, cache_dir, data_dir)
     *needed, labels = parts.values()
     texts = read_archived_texts(archive, needed, [labels])
     try:
         return _graphs({part: _numbers(texts[file], file) for part, file in parts.items() if file in texts})
     except DataError as error:
         raise DataError(f"the TU data set '{name}' cannot be read from {archive}: {error}") from error
+
+
+def find_tu(name: str, cache_dir: Path, data_dir: Path | None) -> Path:
+    """Returns the archive or the folder that `load_tu` reads, after downloading it if necessary; raises like it."""
+    if data_dir is None:
+        return download(_URL.format(name=name), cache_dir / f"{name}.zip", None)
+    places = [data_dir / "graph" / "tu" / f"{name}{ending}" for ending in (".tar.xz", ".zip")]
+    folder = place_of(data_dir, "tu", name, "raw")
+    if place := next((place for place in (*places, folder) if place is not None and place.exists()), None):
+        return place
+    raise DataError(f"{places[0]} does not exist: the data folder must hold the TU data set '{name}' there.")
 
 
 def _numbers(text: str, file: str) -> NDArray[np.int64]:

@@ -16,10 +16,11 @@ from tempplug.errors import DataError
 from tempplug_adapters.graph.augmentation import augment, check_pool, user_views
 from tempplug_adapters.graph.evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
 from tempplug_adapters.graph.graph_data import GraphBatch, Graphs
-from tempplug_adapters.graph.graph_files import load_ogb, load_tu, read_graphs
+from tempplug_adapters.graph.graph_files import find_tu, load_ogb, load_tu, ogb_files, read_graphs
 from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraphCLRecipe
 from tempplug_adapters.graph.user_modules import Augmentation, UserGraphEncoder, UserMethod, create_encoder, warn_of_unused
+from tempplug_adapters.storage.fingerprint import files_below, grouped
 from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
 
 if TYPE_CHECKING:
@@ -154,6 +155,15 @@ class GraphCLMethod(UserMethod[GraphCLRecipe, Graphs]):
             else:
                 check_classes(labels[labels >= 0], recipe.folds)
         return graphs
+
+    def files(self, recipe: GraphCLRecipe, source: Source, data: Graphs) -> dict[str, Path | str]:
+        """Returns the file of the graphs, or the files of a data set of OGB or of the TU collection."""
+        name, folder = source.dataset, source.data_dir
+        if name.endswith(".pt"):
+            return {"dataset": Path(name)}
+        if name.lower().startswith("ogbg-"):
+            return grouped("dataset", ogb_files(name, folder))
+        return grouped("dataset", files_below(find_tu(name, source.cache_dir, folder)))
 
     def recipe_of(self, recipe: GraphCLRecipe, strategy: str, dataset: str) -> GraphCLRecipe:
         """Returns the recipe with the default augmentations for the data set if it has none."""

@@ -187,18 +187,27 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple
             f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
         )
     table = _TABLES[known[dataset.lower()]]
+    path = labelled_file(dataset, data_dir, cache_dir)
     if data_dir is None:
-        file = table.file + table.packed
-        path = download(_URL.format(name=file), cache_dir / file, None)
+        download(_URL.format(name=path.name), path, None)
         text = read_text(path)
     else:
-        path = data_dir / "graph" / "moleculenet" / f"{dataset.lower()}.tar.xz"
         if not path.is_file():
             raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{path.name}.")
         text = read_archived_texts(path, [table.file])[table.file]
     rows = csv.reader(io.StringIO(text))
     next(rows, None)
     return _labelled(path, ((row[table.smiles], row[table.tasks]) for row in rows if row))
+
+
+def labelled_file(dataset: str, data_dir: Path | None, cache_dir: Path) -> Path:
+    """Returns the path of the file that `read_labelled` reads."""
+    if dataset.endswith(".csv"):
+        return Path(dataset)
+    if data_dir is not None:
+        return data_dir / "graph" / "moleculenet" / f"{dataset.lower()}.tar.xz"
+    table = next(table for name, table in _TABLES.items() if name.lower() == dataset.lower())
+    return cache_dir / f"{table.file}{table.packed}"
 
 
 def _read_own(path: Path) -> tuple[list[str], Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.graph_data import GraphBatch
-from tempplug_adapters.graph.molecule_data import MoleculeSet, read_labelled
+from tempplug_adapters.graph.molecule_data import MoleculeSet, labelled_file, read_labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
 from tempplug_adapters.graph.recipes import FineTuneRecipe
 from tempplug_adapters.training.checkpoints import weights_checksum
@@ -75,6 +75,7 @@ class Labelled:
         labels: those of the molecules.
         train: positions of the training molecules, likewise ``valid`` and ``test``.
         encoder: initial encoder, which is not changed. None: an untrained one of the papers' shape.
+        file: from which they were read; None for others.
     """
 
     molecules: MoleculeSet
@@ -83,6 +84,7 @@ class Labelled:
     valid: Tensor
     test: Tensor
     encoder: MoleculeEncoder | OwnMoleculeEncoder | None = None
+    file: Path | None = None
 
     @classmethod
     def split(cls, molecules: MoleculeSet) -> Labelled:
@@ -128,7 +130,12 @@ class FineTuning(Method[FineTuneRecipe, Labelled]):
 
     def load(self, recipe: FineTuneRecipe, source: Source) -> Labelled:
         """Returns a data set of MoleculeNet, or of a file."""
-        return Labelled.split(MoleculeSet(*read_labelled(source.dataset, source.data_dir, source.cache_dir)))
+        given = source.dataset, source.data_dir, source.cache_dir
+        return replace(Labelled.split(MoleculeSet(*read_labelled(*given))), file=labelled_file(*given))
+
+    def files(self, recipe: FineTuneRecipe, source: Source, data: Labelled) -> dict[str, Path | str]:
+        """Returns the file of the data set."""
+        return {} if data.file is None else {"dataset": data.file}
 
     def origin(self, recipe: FineTuneRecipe, data: Labelled) -> dict[str, Any]:
         """Returns a description of the molecules, and the origin of the initial weights."""

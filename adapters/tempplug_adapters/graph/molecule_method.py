@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,14 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
             labelled[name] = FINE_TUNING.load().load(FINE_TUNING.recipe(), replace(source, dataset=word))
         if recipe.num_train_epochs == 0:
             return Molecules(None, labelled)
-        file = recipe.pretrain_file if recipe.pretrain_file or source.data_dir is None else source.data_dir / UNLABELLED
-        if file is None:
-            raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
-        return Molecules(MoleculeSet(read_smiles(Path(file), recipe.max_pretrain_molecules)), labelled)
+        unlabelled = MoleculeSet(read_smiles(_unlabelled_file(recipe, source), recipe.max_pretrain_molecules))
+        return Molecules(unlabelled, labelled)
+
+    def files(self, recipe: MoleculeRecipe, source: Source, data: Molecules) -> dict[str, Path | str]:
+        """Returns the file of the molecules to pre-train on, and those of the labelled data sets."""
+        unlabelled = {} if data.unlabelled is None else {"pretrain_file": _unlabelled_file(recipe, source)}
+        labelled = {f"dataset {name}": each.file for name, each in data.labelled.items() if each.file is not None}
+        return {**unlabelled, **labelled}
 
     def recipe_of(self, recipe: MoleculeRecipe, strategy: str, dataset: str) -> MoleculeRecipe:
         """Returns the recipe; for an encoder of an earlier run, with its shape and without pre-training."""
@@ -139,7 +144,9 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
                 TemperatureArguments(),
                 run.output_dir / f"finetune-{name}",
                 dataset=name,
+                files=None if labelled.file is None else partial(dict, dataset=labelled.file),
                 resume_from_checkpoint=run.resume_from_checkpoint,
+                resume_on_changed_data=run.resume_on_changed_data,
                 training={key: value for key, value in run.training.items() if key not in _PRETRAINING},
                 callbacks=[_FineTuningProgress(run.progress, number, len(data.labelled))],
             )
@@ -197,6 +204,13 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
             use="`tempplug train molecule --encoder encoder.pt --dataset TABLE.csv` fine-tunes it on labelled molecules.",
             metadata={"pipeline_tag": "graph-ml", "tags": ["chemistry"]},
         )
+
+
+def _unlabelled_file(recipe: MoleculeRecipe, source: Source) -> Path:
+    file = recipe.pretrain_file if recipe.pretrain_file or source.data_dir is None else source.data_dir / UNLABELLED
+    if file is None:
+        raise DataError("pre-training needs unlabelled molecules: pass --pretrain-file, --data-dir or set TEMPPLUG_DATA.")
+    return Path(file)
 
 
 _AT_ONCE = 256

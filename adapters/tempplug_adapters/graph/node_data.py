@@ -21,7 +21,7 @@ from torch_geometric.transforms import NormalizeFeatures
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import check, download, read_arrays
-from tempplug_adapters.graph.graph_files import load_ogb, place_of, read_graphs
+from tempplug_adapters.graph.graph_files import load_ogb, ogb_files, place_of, read_graphs
 from tempplug_adapters.graph.node_tables import read_tables
 
 _TABLES = (".csv", ".tsv", ".txt", ".npy", ".csv.gz", ".tsv.gz", ".txt.gz")
@@ -97,6 +97,33 @@ def scaled_features(graph: Data) -> Data:
 def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
     if dataset.lower().startswith("ogbn-"):
         return load_ogb(dataset, data_dir)[0]
+    kind, name = _public_name(dataset)
+    if kind == "Planetoid":
+        return _read_planetoid(name, place_of(data_dir, _FOLDERS[kind], name, "raw"), cache_dir)
+    file = _archive(kind, name, data_dir, cache_dir)
+    if data_dir is None:
+        address = (_FULL if kind == "CitationFull" else _SHCHUR).format(file.name)
+        return _read_archive(download(address, file, _SUMS.get(file.name)))
+    if not file.is_file():
+        raise DataError(f"{kind}/{name} needs {file.name}, not found in {file.parent}.")
+    return _read_archive(file)
+
+
+def files_of(dataset: str, data_dir: Path | None, cache_dir: Path) -> dict[str, Path]:
+    """Returns the files that `load_graph` has read, without those of features and labels; arguments as of `load_graph`."""
+    if dataset.endswith((*_TABLES, ".pt")):
+        return {"": Path(dataset)}
+    if dataset.lower().startswith("ogbn-"):
+        return ogb_files(dataset, data_dir)
+    kind, name = _public_name(dataset)
+    if kind != "Planetoid":
+        return {"": _archive(kind, name, data_dir, cache_dir)}
+    raw = place_of(data_dir, _FOLDERS[kind], name, "raw") or _cached_planetoid(cache_dir, name)
+    return {file: raw / file for file in _planetoid_sums(name)}
+
+
+def _public_name(dataset: str) -> tuple[str, str]:
+    """Returns the class and the name of a public graph; raises UnknownNameError."""
     # a name of two classes is that of the first
     known = {short.lower(): name for name in reversed(_NAMES) for short in (name, name.partition("/")[2])}
     if dataset.lower() not in known:
@@ -106,23 +133,29 @@ def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
             "ogbn-arxiv, files that end in .pt, and tables of edges."
         )
     kind, _, name = known[dataset.lower()].partition("/")
-    if kind == "Planetoid":
-        return _read_planetoid(name, place_of(data_dir, _FOLDERS[kind], name, "raw"), cache_dir)
+    return kind, name
+
+
+def _archive(kind: str, name: str, data_dir: Path | None, cache_dir: Path) -> Path:
+    """Returns the path of a NumPy archive, in the folder of downloads without a folder of data."""
     folder, file = _ARCHIVES[f"{kind}/{name}"]
-    place = place_of(data_dir, _FOLDERS[kind], folder, "raw")
-    if place is None:
-        address = (_FULL if kind == "CitationFull" else _SHCHUR).format(file)
-        return _read_archive(download(address, cache_dir / _FOLDERS[kind] / file, _SUMS.get(file)))
-    if not (place / file).is_file():
-        raise DataError(f"{kind}/{name} needs {file}, not found in {place}.")
-    return _read_archive(place / file)
+    return (place_of(data_dir, _FOLDERS[kind], folder, "raw") or cache_dir / _FOLDERS[kind]) / file
+
+
+def _planetoid_sums(name: str) -> dict[str, str]:
+    sums: dict[str, str] = json.loads(Path(__file__).with_name("planetoid_checksums.json").read_text("utf-8"))[name]
+    return sums
+
+
+def _cached_planetoid(cache_dir: Path, name: str) -> Path:
+    return cache_dir / "planetoid" / name / "raw"
 
 
 def _read_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
     """Returns the graph of eight files, most of them pickles, which PyTorch Geometric reads if they are the published ones."""
-    sums: dict[str, str] = json.loads(Path(__file__).with_name("planetoid_checksums.json").read_text("utf-8"))[name]
+    sums = _planetoid_sums(name)
     if raw is None:
-        raw = cache_dir / "planetoid" / name / "raw"
+        raw = _cached_planetoid(cache_dir, name)
         for file, checksum in sums.items():
             download(_PLANETOID.format(file), raw / file, checksum)
     elif missing := [file for file in sums if not (raw / file).is_file()]:

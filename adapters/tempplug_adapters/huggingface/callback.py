@@ -26,7 +26,7 @@ from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
 from tempplug_adapters.measurements import check_record, logged, numbers_of
-from tempplug_adapters.storage.files import explained, write_text
+from tempplug_adapters.storage.files import NotWrittenError, explained, is_short_write, write_text
 from tempplug_adapters.storage.manifest import MANIFEST, seal
 
 Embeddings = Tensor | Sequence[Tensor]
@@ -225,15 +225,25 @@ class Sealing(TrainerCallback):
                 seal(self.folder)
             self.folder = None
 
+    def failed_to_write(self, error: Exception) -> bool:
+        """Returns whether an error says that the checkpoint cannot be written; PyTorch has no class of its own for these."""
+        return self.folder is not None and (is_short_write(error) or not self.folder.parent.is_dir())
+
     @contextmanager
     def cleaning(self, *, writes: bool) -> Iterator[None]:
-        """Removes a checkpoint that cannot be completed, and raises DataError with the reason."""
+        """Removes a checkpoint that cannot be completed, and raises `NotWrittenError`, which names its last file."""
         try:
             yield
-        except Exception:
-            if self.folder is None:
+        except Exception as error:
+            folder = self.folder
+            if folder is None:
                 raise
+            if not folder.parent.is_dir():
+                reason = "it was removed or renamed during the training"
+                raise NotWrittenError(f"{folder.parent} cannot be written: {reason}.") from error
+            # times are equal within a tick of the clock; most file systems number new files in ascending order
+            files = sorted(folder.glob("*"), key=lambda file: (file.stat().st_mtime_ns, file.stat().st_ino))
             if writes:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            with explained(self.folder):
+                shutil.rmtree(folder, ignore_errors=True)
+            with explained(Path(getattr(error, "filename", None) or [folder, *files][-1])):
                 raise

@@ -15,7 +15,7 @@ import os
 import re
 import tarfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -163,6 +163,14 @@ class FileList:
         """Returns its path."""
         return self.paths[position]
 
+    def files(self, positions: Iterable[int]) -> dict[str, Path]:
+        """Returns the files at some positions by their path below the folder that contains all of them."""
+        places = [os.path.split(self.paths[position]) for position in positions]
+        folders = {folder: str(Path(folder).resolve()) for folder in {folder for folder, _ in places}}
+        root = os.path.commonpath(folders.values())
+        prefixes = {folder: "" if path == root else f"{os.path.relpath(path, root)}/" for folder, path in folders.items()}
+        return {f"{prefixes[folder]}{name}": Path(folder, name) for folder, name in places}
+
 
 _SPLIT: Final = re.compile(r"(?:^|[^a-z])(train|test|valid(?:ation)?|val|dev)(?:[^a-z]|$)")
 _MOST_BYTES: Final = 2**20
@@ -189,6 +197,10 @@ class Members:
                 return stream.read(size)
         except OSError as error:
             raise DataError(f"{tar} cannot be read: {error.strerror}.") from error
+
+    def files(self, positions: Iterable[int]) -> dict[str, Path]:
+        """Returns the tars of some images by name."""
+        return {Path(tar).name: Path(tar) for tar in sorted({self.places[position][0] for position in positions})}
 
     def file_name(self, position: int) -> str:
         """Returns the name of an image in its tar."""

@@ -20,6 +20,7 @@ from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.images.class_folders import (
     SUFFIXES,
     FileList,
+    Members,
     image_files,
     list_split,
     read_shards,
@@ -29,6 +30,7 @@ from tempplug_adapters.images.class_folders import (
 from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10, read_tiny_imagenet
 from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, check_size, decode_all, resize_all
 from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
+from tempplug_adapters.storage.fingerprint import files_below
 
 Split = Literal["train", "test"]
 Found = EncodedSet | ImageArray
@@ -193,15 +195,46 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
             f"data_dir is not given, and {dataset} is not loaded from the Hugging Face hub: pass the folder that holds "
             f"{_paths(layouts, split)} (--data-dir or TEMPPLUG_DATA)."
         )
-    for place in (data_dir, data_dir / "vision"):
-        for layout in layouts:
-            if (path := place / layout.path(split)).exists():
-                return layout.read(path, split, name), layout.on_disk
+    for layout, path in _places(dataset, split, data_dir):
+        if path.exists():
+            return layout.read(path, split, name), layout.on_disk
     remedy = ", or give no data folder to load it from the Hugging Face hub" if dataset in HUB else ""
     raise DataError(
         f"{dataset} ({split}) was looked for in {data_dir} and {data_dir / 'vision'} as {_paths(layouts, split)}: "
         f"put it there, unpacked{remedy}."
     )
+
+
+def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None) -> dict[str, Path | str]:
+    """Returns the files of a set of images that `load_images` has returned, by relative name.
+
+    Those of images on disk are the images of the set. A folder of both splits is listed for ``train``. For a data set of the
+    hub it is a text that depends on the commit.
+
+    Args:
+        images: the set, or a part of it.
+        dataset: with ``split`` and ``data_dir`` as in `load_images`.
+    """
+    source: Any = None
+    if isinstance(images, ImageFiles):
+        source, rows = images.encoded.source, images.encoded.rows
+        if isinstance(source, FileList | Members):
+            return {**source.files(range(len(source)) if rows is None else rows)}
+    if dataset == "digits":
+        return {}
+    if dataset in _LAYOUTS and data_dir is None:
+        return {"": " ".join(HUB[dataset])}
+    place = Path(dataset).expanduser()
+    if dataset in _LAYOUTS and data_dir is not None:
+        place = next(path for _, path in _places(dataset, split, data_dir) if path.exists())
+    if not place.exists():
+        return {"": source.fingerprint}
+    return {**files_below(place)} if split == "train" or place.is_file() else {}
+
+
+def _places(dataset: str, split: Split, data_dir: Path) -> list[tuple[_Layout, Path]]:
+    """Returns the forms of a named data set with their paths, in order of precedence."""
+    return [(layout, place / layout.path(split)) for place in (data_dir, data_dir / "vision") for layout in _LAYOUTS[dataset]]
 
 
 def _paths(layouts: tuple[_Layout, ...], split: Split) -> str:

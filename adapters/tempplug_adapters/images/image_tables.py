@@ -108,7 +108,7 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
         DataError: it cannot be loaded, has no such columns, or an image without a caption.
     """
     path = Path(dataset)
-    if (table := _table_of_paths(path, split)) is not None:
+    if (table := table_of_paths(path, split)) is not None:
         return _read_paths(table, name, column)
     if path.suffix in TABLES and path.is_file():
         return None
@@ -145,7 +145,7 @@ def _captioned_shards(tars: list[Path], name: str, column: str | None) -> tuple[
     return encoded, [(caption_of(source, place, texts, known),) for place, texts in enumerate(samples)]
 
 
-def _table_of_paths(path: Path, split: str) -> Path | None:
+def table_of_paths(path: Path, split: str) -> Path | None:
     """Returns the table of paths and captions of a split, if there is one."""
     if path.suffix in TABLES and path.is_file():
         return path if split == "train" else None
@@ -187,12 +187,13 @@ def _read_paths(table: Path, name: str, column: str | None) -> tuple[EncodedSet,
     return EncodedSet(files, None, (), name), [tuple(each) for each in captions.values()]
 
 
-def _source(rows: Any, library: Any, where: object) -> _Rows | None:
+def _source(rows: Any, library: Any, where: object) -> Rows | None:
     """Returns the images of a table, not decoded; None unless one column has images."""
     images = [column for column, kind in rows.features.items() if isinstance(kind, library.Image)]
     if len(images) != 1:
         return None
-    return _Rows(rows.select_columns(images).cast_column(images[0], library.Image(decode=False)), images[0], str(where))
+    encoded = rows.select_columns(images).cast_column(images[0], library.Image(decode=False))
+    return Rows(encoded, images[0], str(where), rows._fingerprint)
 
 
 def _encoded(rows: Any, library: Any, where: object, name: str) -> EncodedSet:
@@ -232,15 +233,26 @@ def _library(what: str, remedy: str = "") -> Any:
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Rows:
+    """Images in a table of `datasets`.
+
+    Attributes:
+        rows: the table.
+        column: its column of images.
+        where: its name in messages.
+        fingerprint: of the table, by `datasets`; that of a data set on the hub depends on its commit.
+    """
+
     rows: Any
     column: str
     where: str
+    fingerprint: str
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def read(self, position: int) -> bytes:
+        """Returns the bytes of an image."""
         stored = self.rows[position][self.column] or {}
         content: bytes | None = stored.get("bytes")
         if content is None and (path := Path(stored.get("path") or "")).is_file():
@@ -250,4 +262,5 @@ class _Rows:
         return content
 
     def file_name(self, position: int) -> str:
+        """Returns the place of an image, for messages."""
         return f"row {position} of {self.where}"

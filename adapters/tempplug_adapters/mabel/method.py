@@ -15,9 +15,15 @@ from transformers import AutoModelForMaskedLM
 from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
 from tempplug_adapters.bias_evaluation import find_bias_file, has_bias_file
-from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
+from tempplug_adapters.bias_evaluation.crows_pairs import FILE as CROWS_PAIRS, evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import MODEL, MaskedLanguageModel
-from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
+from tempplug_adapters.bias_evaluation.stereoset import (
+    DEVELOPMENT_FILE,
+    FILE as STEREOSET,
+    GENDER,
+    evaluate_stereoset,
+    read_stereoset,
+)
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer, own_model
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.mabel.gender_words import GenderWords
@@ -160,8 +166,7 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
             read_crows_pairs(source.data_dir)
         if len(recipe.columns) == 4:
             return Quadruples(samples[: recipe.max_train_samples], recipe, source.data_dir)
-        path = recipe.gender_words
-        words = GenderWords.read(Path(path) if path else find_bias_file(source.data_dir, GENDER_WORDS, "MABEL's list of words"))
+        words = GenderWords.read(_gender_words(recipe, source))
         pairs = [pair for pair in samples if any(map(words.has_any, pair))]
         if len(pairs) < 2:
             raise DataError(f"{source.dataset} holds {len(pairs)} pairs with a gender word; training needs at least 2.")
@@ -170,6 +175,16 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
         data.ungendered = len(samples) - len(pairs)
         data.ambiguous = words.ambiguous(sentence for pair in used for sentence in pair)
         return data
+
+    def files(self, recipe: MabelRecipe, source: Source, data: Quadruples) -> dict[str, Path | str]:
+        """Returns the file of the pairs, the list of words, and the files of StereoSet and CrowS-Pairs."""
+        files = super().files(recipe, source, data)
+        if len(recipe.columns) != 4:
+            files["gender_words"] = _gender_words(recipe, source)
+        for name in (STEREOSET, DEVELOPMENT_FILE, CROWS_PAIRS) if source.evaluated else ():
+            if has_bias_file(source.data_dir, name):
+                files[name] = find_bias_file(source.data_dir, name, "the evaluation")
+        return files
 
     def describe(self, data: Quadruples) -> str:
         """Returns the number of pairs, of those left out, and of words with several counterparts."""
@@ -225,3 +240,9 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
             base=recipe.model_name_or_path,
             metadata={"library_name": "transformers", "pipeline_tag": "fill-mask"},
         )
+
+
+def _gender_words(recipe: MabelRecipe, source: Source) -> Path:
+    if recipe.gender_words:
+        return Path(recipe.gender_words)
+    return find_bias_file(source.data_dir, GENDER_WORDS, "MABEL's list of words")

@@ -23,13 +23,14 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone, is_own
-from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, find_images, load_images
+from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, files_of, find_images, load_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone as load_trained, save_backbone
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.msc.model import MSC, centre_of, default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
 from tempplug_adapters.msc.recipe import AUGMENTATION, MOBILENET, MSCRecipe
+from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.checkpoints import weights_checksum
 from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
@@ -116,6 +117,15 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         test = None if normal is None else _images(recipe, source, "test")
         numbers = {"train_images": recipe.train_images, "test_images": recipe.test_images}
         return Anomalies(one_class(train, test, normal or "", **numbers), backbone())
+
+    def files(self, recipe: MSCRecipe, source: Source, data: Anomalies) -> dict[str, Path | str]:
+        """Returns the files of the images of both splits."""
+        files: dict[str, Path | str] = {}
+        parts: dict[Split, ImageSet | None] = {"train": data.images.train, "test": data.images.test}
+        for split, images in parts.items():
+            if images is not None:
+                files |= grouped(f"dataset {split}", files_of(images, source.dataset, split, source.data_dir))
+        return files
 
     def describe(self, data: Anomalies) -> str:
         """Returns the numbers of images."""

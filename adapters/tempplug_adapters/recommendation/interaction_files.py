@@ -61,14 +61,26 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
         ConfigError: a table lacks a column.
         MissingDependencyError: pyarrow is needed for a Parquet file and not installed.
     """
+    files = files_of(dataset, data_dir)
+    first = next(iter(files.values()))
+    if len(files) == 2:
+        return _dcrec_sequences({str(file): read_text(file) for file in files.values()})
+    if first.name.endswith(_TABLES):
+        return read_log(first, columns)
+    names = [f"{dataset}.{split}.inter" for split in ("train", "test")]
+    texts = read_archived_texts(first, names)
+    return _dcrec_sequences({f"{first}: {name}": texts[name] for name in names})
+
+
+def files_of(dataset: str, data_dir: Path | None) -> dict[str, Path]:
+    """Returns the files that `load_sequences` reads: ``train`` and ``test`` of DCRec, or one; raises like it."""
     path = Path(dataset)
     if path.name.endswith(_TABLES):
-        return read_log(path, columns)
+        return {"": path}
     if (whole := path / f"{path.resolve().name}.inter").is_file():
-        return read_log(whole, columns)
+        return {"": whole}
     if path.is_dir():
-        files = [path / f"{path.resolve().name}.{split}.inter" for split in ("train", "test")]
-        return _dcrec_sequences({str(file): read_text(file) for file in files})
+        return {split: path / f"{path.resolve().name}.{split}.inter" for split in ("train", "test")}
     if dataset not in DATASETS:
         wanted = (
             f"wanted {', '.join(DATASETS)}, a folder NAME with NAME.inter or NAME.train.inter and NAME.test.inter, or a table"
@@ -79,9 +91,7 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str]) 
     archive = data_dir / "recsys" / f"{dataset}.tar.xz"
     if not archive.is_file():
         raise DataError(f"{archive} does not exist: the data folder must hold '{dataset}' there.")
-    names = [f"{dataset}.{split}.inter" for split in ("train", "test")]
-    texts = read_archived_texts(archive, names)
-    return _dcrec_sequences({f"{archive}: {name}": texts[name] for name in names})
+    return {"": archive}
 
 
 def _dcrec_sequences(texts: dict[str, str]) -> Sequences:

@@ -20,11 +20,12 @@ from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.own_modules import create_module, find
-from tempplug_adapters.recommendation.interaction_files import load_sequences
+from tempplug_adapters.recommendation.interaction_files import files_of, load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges, numbered
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
 from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
 
@@ -172,6 +173,10 @@ class RecommendationMethod(Method[S, Interactions]):
         """Returns a data set of DCRec, or the sequences of a table, split."""
         sequences, items, *names = load_sequences(source.dataset, source.data_dir, recipe.columns)
         return Interactions(sequences, items, recipe.max_length, recipe.validation_share, *names)
+
+    def files(self, recipe: S, source: Source, data: Interactions) -> dict[str, Path | str]:
+        """Returns the table, or the files of a data set of DCRec."""
+        return grouped("dataset", files_of(source.dataset, source.data_dir))
 
     def describe(self, data: Interactions) -> str:
         """Returns the numbers of users, items, interactions and examples."""

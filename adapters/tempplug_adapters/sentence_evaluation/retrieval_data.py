@@ -55,15 +55,10 @@ def load_collection(name: str, data_dir: str | Path) -> Collection:
         UnknownNameError: there is no such collection.
         DataError: a file is missing or malformed, an id occurs twice, or a judgement names an unknown id.
     """
-    folder = find_retrieval_folder(data_dir)
-    known = _names(folder)
-    if name not in known:
-        raise UnknownNameError(f"unknown collection '{name}'.{nearest(name, known)} {folder} has: {', '.join(known)}.")
-    whole = name if _file(folder, name, "corpus") else name.rpartition("-")[0]
-    documents = _texts(_wanted(folder, whole, "corpus"))
-    queries = _texts(_wanted(folder, name, "queries"))
+    corpus, asked, judged = files_of(name, data_dir)
+    documents, queries = _texts(corpus), _texts(asked)
     relevance: dict[str, dict[str, int]] = {}
-    for place, (query, document, score) in read_tsv(_wanted(folder, name, "qrels"), ("query-id", "corpus-id", "score")):
+    for place, (query, document, score) in read_tsv(judged, ("query-id", "corpus-id", "score")):
         if query not in queries or document not in documents:
             raise DataError(f"{place}: there is no {'query' if query not in queries else 'document'} of that id.")
         if not score.isdecimal():
@@ -71,8 +66,18 @@ def load_collection(name: str, data_dir: str | Path) -> Collection:
         if int(score) > 0:
             relevance.setdefault(query, {})[document] = int(score)
     if not relevance:
-        raise DataError(f"collection '{name}' of {folder} has no query with a relevant document.")
+        raise DataError(f"collection '{name}' of {find_retrieval_folder(data_dir)} has no query with a relevant document.")
     return Collection(documents, {each: queries[each] for each in relevance}, relevance)
+
+
+def files_of(name: str, data_dir: str | Path) -> tuple[Path, Path, Path]:
+    """Returns the files of documents, queries and judgements that `load_collection` reads; raises like it."""
+    folder = find_retrieval_folder(data_dir)
+    known = _names(folder)
+    if name not in known:
+        raise UnknownNameError(f"unknown collection '{name}'.{nearest(name, known)} {folder} has: {', '.join(known)}.")
+    whole = name if _file(folder, name, "corpus") else name.rpartition("-")[0]
+    return _wanted(folder, whole, "corpus"), _wanted(folder, name, "queries"), _wanted(folder, name, "qrels")
 
 
 def _names(folder: Path) -> tuple[str, ...]:

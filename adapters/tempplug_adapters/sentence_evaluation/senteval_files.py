@@ -81,20 +81,27 @@ def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator
     Raises:
         DataError: a file is missing, or a line is malformed.
     """
+    first, *others = sts_files(folder, task, subset, split)
     if not subset:
-        name, columns = _STS_FILES[task, split]
-        for place, line in _lines(folder / name, "utf-8", task == "SICKR"):
+        columns = _STS_FILES[task, split][1]
+        for place, line in _lines(first, "utf-8", task == "SICKR"):
             yield place, _chosen(place, line, columns)
         return
-    year = folder / "STS" / f"{task}-en-test"
-    pairs = list(_lines(year / f"STS.input.{subset}.txt", "utf-8"))
-    scores = list(_lines(year / f"STS.gs.{subset}.txt", "utf-8"))
+    pairs, scores = (list(_lines(file, "utf-8")) for file in (first, *others))
     if len(pairs) != len(scores):
-        raise DataError(f"{year} has {len(pairs)} pairs of {subset}, but {len(scores)} scores.")
+        raise DataError(f"{first.parent} has {len(pairs)} pairs of {subset}, but {len(scores)} scores.")
     # Some years publish pairs without a score.
     for (place, line), (_, score) in zip(pairs, scores, strict=True):
         if score:
             yield place, (score, *_chosen(place, line, (0, 1)))
+
+
+def sts_files(folder: Path, task: str, subset: str, split: str) -> tuple[Path, ...]:
+    """Returns the files that `read_sts_files` reads; of two files, the second contains the scores."""
+    if not subset:
+        return (folder / _STS_FILES[task, split][0],)
+    year = folder / "STS" / f"{task}-en-test"
+    return year / f"STS.input.{subset}.txt", year / f"STS.gs.{subset}.txt"
 
 
 def _lines(file: Path, encoding: str, header: bool = False) -> Iterator[tuple[str, str]]:

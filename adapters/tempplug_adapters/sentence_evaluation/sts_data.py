@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.tables import find_folder, read_tsv
-from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder
+from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder, sts_files
 
 COLUMNS = ("score", "sentence1", "sentence2")
 
@@ -127,6 +127,14 @@ def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str =
         return {subset: _pairs(read_sts_files(folder, name, subset, split)) for subset in subsets}
     tables = find_sts_folder(data_dir) / task.name
     return {subset: _pairs(read_tsv(tables / file, COLUMNS)) for subset, file in zip(subsets, files, strict=True)}
+
+
+def files_of(name: str, data_dir: str | Path, split: str = "test") -> list[Path]:
+    """Returns the files that `load_sts` reads."""
+    task = find_task(name)
+    if folder := senteval_folder(data_dir):
+        return [file for subset in task.subsets or ("",) for file in sts_files(folder, name, subset, split)]
+    return [find_sts_folder(data_dir) / task.name / file for file in task.files(split)]
 
 
 def find_sts_folder(data_dir: str | Path) -> Path:

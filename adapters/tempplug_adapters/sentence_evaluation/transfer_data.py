@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.tables import find_folder, read_tsv
-from tempplug_adapters.sentence_evaluation.senteval_files import Row, read_transfer_files, senteval_folder
+from tempplug_adapters.sentence_evaluation.senteval_files import TRANSFER_FILES, Row, read_transfer_files, senteval_folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +96,14 @@ def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
     return {split: [_checked(task, place, row) for place, row in rows] for split, rows in found.items()}
 
 
+def files_of(name: str, data_dir: str | Path) -> list[Path]:
+    """Returns the files that `load_rows` reads."""
+    task = find_transfer_task(name)
+    if folder := senteval_folder(data_dir):
+        return [folder / file for split in task.splits for file in TRANSFER_FILES[name, split]]
+    return [_wanted(find_transfer_folder(data_dir), task, split) for split in task.splits]
+
+
 def find_transfer_folder(data_dir: str | Path) -> Path:
     """Returns ``data_dir``, its ``text/transfer`` or its ``transfer``: the first with a task; `DataError` without one."""
 
@@ -115,11 +123,15 @@ def _file(folder: Path, task: TransferTask, split: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _table(task: TransferTask, folder: Path, split: str) -> Iterator[tuple[str, Row]]:
+def _wanted(folder: Path, task: TransferTask, split: str) -> Path:
     file = _file(folder, task, split)
     if file is None:
         raise DataError(f"{folder} has no {_stem(task, split)}.tsv or {_stem(task, split)}.tsv.gz, which {task.name} needs.")
-    return ((place, tuple(row)) for place, row in read_tsv(file, task.columns))
+    return file
+
+
+def _table(task: TransferTask, folder: Path, split: str) -> Iterator[tuple[str, Row]]:
+    return ((place, tuple(row)) for place, row in read_tsv(_wanted(folder, task, split), task.columns))
 
 
 def _checked(task: TransferTask, place: str, row: Row) -> Row:

@@ -16,6 +16,7 @@ from tempplug import ContrastiveLoss
 from tempplug.distributed import active
 from tempplug.errors import ConfigError
 from tempplug_adapters.measurements import numbers_of
+from tempplug_adapters.sentence_evaluation import sts_data, transfer_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
 from tempplug_adapters.sentence_evaluation.encoding import shared
@@ -97,6 +98,16 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
                     raise ConfigError(f"task {task} needs the folder with the data sets: --data-dir or TEMPPLUG_DATA.")
                 load_rows(task, source.data_dir)
         return Sentences(samples, recipe, source.data_dir, recipe.dropout)
+
+    def files(self, recipe: SimCSERecipe, source: Source, data: Sentences) -> dict[str, Path | str]:
+        """Returns the file of the samples, and those of STS-B dev and of the recipe's tasks."""
+        files = super().files(recipe, source, data)
+        if source.evaluated and source.data_dir is not None:  # without a folder, STS is read from the hub at fixed commits
+            evaluated = {"STSB dev": sts_data.files_of("STSB", source.data_dir, "dev")}
+            evaluated |= {task: sts_data.files_of(task, source.data_dir) for task in recipe.tasks_of(STS_TASKS)}
+            evaluated |= {task: transfer_data.files_of(task, source.data_dir) for task in recipe.tasks_of(TRANSFER_TASKS)}
+            files |= {f"{task}/{path.name}": path for task, paths in evaluated.items() for path in paths}
+        return files
 
     def describe(self, data: Sentences) -> str:
         """Returns the number and the kind of the samples."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.sentence_evaluation import retrieval_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.sentence_evaluation.encoding import shared
 from tempplug_adapters.sentence_evaluation.retrieval import by_similarity, evaluate_retrieval, measure
@@ -45,6 +46,15 @@ class RetrievalMethod(SimCSEMethod):
             for name in recipe.tasks:
                 load_collection(name, source.data_dir)
         return RetrievalPairs(samples, recipe, source.data_dir)
+
+    def files(  # type: ignore[override]
+        self, recipe: RetrievalRecipe, source: Source, data: RetrievalPairs
+    ) -> dict[str, Path | str]:
+        """Returns the file of the pairs, and those of the recipe's collections."""
+        folder, names = source.data_dir, recipe.tasks if source.evaluated else ()
+        searched = {} if folder is None else {name: retrieval_data.files_of(name, folder) for name in names}
+        collections = {f"{name}/{path.name}": path for name, paths in searched.items() for path in paths}
+        return {"dataset": Path(source.dataset), **collections}
 
     def evaluate(  # type: ignore[override]
         self, recipe: RetrievalRecipe, module: Any, data: RetrievalPairs, run: Run

@@ -63,7 +63,7 @@ def write_file(path: str | Path, write: Callable[[Path], Any]) -> None:
         write: writes to a given temporary path, which has another file extension.
 
     Raises:
-        DataError: it cannot be written, for example because the disk is full; an existing file is unchanged.
+        NotWrittenError: it cannot be written; an existing file is unchanged.
     """
     file = Path(path)
     temporary = temporary_name(file)
@@ -96,7 +96,7 @@ def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
         write: writes files to a given folder or its subfolders.
 
     Raises:
-        DataError: they cannot be written.
+        NotWrittenError: they cannot be written.
     """
     target = Path(folder)
     staged = temporary_name(target / "files")
@@ -158,9 +158,13 @@ def to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
+class NotWrittenError(DataError):
+    """A file cannot be written, for example because the disk is full; the message names it."""
+
+
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Converts errors of writing a path to a DataError that names it."""
+    """Converts errors of writing a path to a `NotWrittenError`."""
     try:
         yield
     except TempplugError:
@@ -168,16 +172,29 @@ def explained(path: Path) -> Iterator[None]:
     except Exception as error:
         if (reason := _reason(error)) is None:
             raise
-        raise DataError(f"{path} cannot be written: {reason}.") from error
+        raise NotWrittenError(f"{path} cannot be written: {reason}.") from error
+
+
+_FULL = "the disk is full, or a limit on its use is reached"
+_CODE = re.compile(r"\(os error (\d+)\)|\[errno (\d+)\]")
+"""The number of the system's error in messages of safetensors, tokenizers and pyarrow."""
+
+
+def is_short_write(error: Exception) -> bool:
+    """Returns whether PyTorch or NumPy found that fewer bytes were written than intended; they do not say why."""
+    text = str(error)
+    return "inline_container" in text or "iostream" in text or " requested and " in text
 
 
 def _reason(error: Exception) -> str | None:
     """Returns the reason of a failed write as text, or None for other errors."""
     text = str(error)
-    if "No space left" in text:  # raised by safetensors and tokenizers as their own exception classes
+    if code := _CODE.search(text):
+        return os.strerror(int(code[1] or code[2]))
+    if "No space left" in text:
         return "No space left on device"
-    if "inline_container" in text or "iostream" in text:  # raised by PyTorch, which compares the number of bytes written
-        return "the disk is full, or a limit on its use is reached"
+    if is_short_write(error):
+        return _FULL
     if isinstance(error, OSError | RuntimeError):
         return getattr(error, "strerror", None) or one_line(error)
     return None

@@ -32,7 +32,7 @@ def seal(folder: str | Path) -> None:
         for each in inside:
             to_disk(each)
         files = {
-            each.relative_to(root).as_posix(): {"bytes": each.stat().st_size, "sha256": _checksum(each)}
+            each.relative_to(root).as_posix(): {"bytes": each.stat().st_size, "sha256": checksum(each)}
             for each in inside
             if each.is_file()
         }
@@ -65,7 +65,7 @@ def verify(folder: str | Path, wanted: Collection[str] = (), *, thoroughly: bool
         file = root / name
         try:
             length = file.stat().st_size if file.is_file() and name in files else None
-            damaged = thoroughly and length is not None and _checksum(file) != files[name]["sha256"]
+            damaged = thoroughly and length is not None and checksum(file) != files[name]["sha256"]
         except OSError as error:
             raise DataError(f"its {name} cannot be read: {error.strerror}.") from error
         if length is None:
@@ -76,7 +76,8 @@ def verify(folder: str | Path, wanted: Collection[str] = (), *, thoroughly: bool
             raise DataError(f"its {name} is damaged: it is not as it was written.")
 
 
-def _checksum(file: Path) -> str:
+def checksum(file: Path) -> str:
+    """Returns the SHA-256 checksum of a file, 64 hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

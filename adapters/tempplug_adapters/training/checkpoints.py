@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.files import make_folder, one_line, remove_leftovers, temporary_name
+from tempplug_adapters.storage.files import NotWrittenError, make_folder, one_line, remove_leftovers, temporary_name
+from tempplug_adapters.storage.fingerprint import Fingerprint, listed
 from tempplug_adapters.storage.manifest import MANIFEST, locked, verify
 from tempplug_adapters.training.batches import batches_of_epoch
 from tempplug_adapters.training.termination import first_process
@@ -29,6 +30,8 @@ STATE_FILE = "pytorch_model.bin"
 """In a checkpoint: the state of the module with its loss, under the name that the Trainer expects."""
 SETTINGS_FILE = "settings.json"
 """In a checkpoint and in the output folder: the settings of the run."""
+DATA_FILE = "data.json"
+"""In a checkpoint: the fingerprint of the data, where these were read from files."""
 TRAINER_STATE = "trainer_state.json"
 COMPLETE = (STATE_FILE, SETTINGS_FILE, "optimizer.pt", "scheduler.pt", TRAINER_STATE)
 """Files that are needed to resume a training."""
@@ -65,6 +68,17 @@ def output_folder(output_dir: str | Path) -> Iterator[Path]:
             if (each / SETTINGS_FILE).is_file() and not (each / MANIFEST).exists():  # the run was killed while writing it
                 shutil.rmtree(each)
         yield folder
+
+
+@contextmanager
+def going_on(output_dir: Path) -> Iterator[None]:
+    """Adds how to go on to the message of a file that cannot be written during the block."""
+    try:
+        yield
+    except NotWrittenError as error:
+        whole = [folder.name for folder in checkpoints(output_dir) if (folder / MANIFEST).exists()]
+        then = f"with --resume-from-checkpoint auto goes on from {whole[-1]}" if whole else "begins anew"
+        raise DataError(f"{error} When it can be written again, the same command {then}.") from error
 
 
 def asked_for(resume_from_checkpoint: str | None) -> str | None:
@@ -209,13 +223,53 @@ def batch_of_process(checkpoint: Path, processes: int, size: int | None, items: 
     return together // processes
 
 
-def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
+def check_data(checkpoint: Path, fingerprint: Fingerprint, *, changed_allowed: bool) -> frozenset[str]:
+    """Compares the data with those that a checkpoint was trained on, and returns the names of the settings that name them.
+
+    Args:
+        checkpoint: folder returned by `resume_point`.
+        fingerprint: of the data of the resuming run.
+        changed_allowed: warn of changes instead of raising.
+
+    Raises:
+        ConfigError: the data have changed; the message names the files.
+        DataError: the stored fingerprint is invalid.
+    """
+    file = checkpoint / DATA_FILE
+    if not file.is_file():
+        _warn(
+            f"{checkpoint.name} has no fingerprint of its data, because an earlier version wrote it or they were given as "
+            "objects. The training goes on without comparing them."
+        )
+        return frozenset()
+    try:
+        stored = json.loads(file.read_text(encoding="utf-8"))
+        changes = fingerprint.changes(stored)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(f"{file} is invalid: {one_line(error)}.") from error
+    told = f"the data have changed since {checkpoint.name} was written: {listed(changes)}."
+    if changes and not changed_allowed:
+        raise ConfigError(
+            f"{told} Restore them, choose another output folder, or pass --resume-on-changed-data to go on with these data."
+        )
+    if changes:
+        _warn(f"{told} The training goes on with these data.")
+    return frozenset(name.partition("/")[0].partition(" ")[0] for name in stored["files"])
+
+
+def _warn(message: str) -> None:
+    if first_process():
+        warnings.warn(message, stacklevel=3)
+
+
+def check_settings(checkpoint: Path, settings: Mapping[str, Any], compared: Collection[str] = ()) -> None:
     """Checks that a checkpoint has the same settings; warns if it is from another machine, which prevents bitwise equal
     results.
 
     Args:
         checkpoint: folder returned by `resume_point`.
         settings: settings of the resuming run as JSON data; its ``recipe`` is a mapping by name.
+        compared: settings that name files whose contents `check_data` has compared; these may have been moved.
 
     Raises:
         ConfigError: a setting differs; the message gives its name and both values.
@@ -225,8 +279,9 @@ def check_settings(checkpoint: Path, settings: Mapping[str, Any]) -> None:
     theirs, ours = _flat(stored), _flat(given)
     if theirs.pop("processes", 1) != ours.pop("processes", 1):  # see `batch_of_process`
         ours["per_device_train_batch_size"] = theirs.get("per_device_train_batch_size")
+    moved = {name for name in compared if name in ours and name in theirs and Path(str(ours[name])).exists()}
     for name in (*ours, *(theirs.keys() - ours.keys())):
-        if ours.get(name) != theirs.get(name):
+        if ours.get(name) != theirs.get(name) and name not in moved:
             raise ConfigError(
                 f"{name}={ours.get(name)} differs from the checkpoint's {theirs.get(name)}: pass the settings that it was "
                 "trained with, or choose another output folder."

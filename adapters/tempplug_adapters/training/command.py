@@ -10,6 +10,7 @@ import shlex
 import sys
 from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
@@ -90,7 +91,9 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             temperature,
             parsed.output_dir,
             dataset=parsed.dataset,
+            files=partial(method.files, recipe, source, data),
             resume_from_checkpoint=parsed.resume_from_checkpoint,
+            resume_on_changed_data=parsed.resume_on_changed_data,
             evaluate=parsed.evaluate,
             training=training,
             begin=begin,

@@ -58,6 +58,12 @@ def build_parser(info: MethodInfo) -> Parser:
     _add(run, "resume_from_checkpoint", metavar="auto|DIR", help="resume a killed run; auto: from its newest checkpoint")
     _add(
         run,
+        "resume_on_changed_data",
+        action="store_true",
+        help="resume although files of the data have other contents than when the checkpoint was written",
+    )
+    _add(
+        run,
         "evaluate",
         action=argparse.BooleanOptionalAction,
         default=True,

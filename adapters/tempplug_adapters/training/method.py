@@ -21,6 +21,7 @@ from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.fingerprint import files_below, grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.optimizer import Treatment
@@ -125,6 +126,7 @@ class Run:
         progress: called with the completed fraction.
         training: the `TrainingArguments` given by the user, for evaluations that train.
         resume_from_checkpoint: ``auto`` if this training may be resumed, for evaluations that train.
+        resume_on_changed_data: likewise, whether it may be resumed although its data have changed.
     """
 
     output_dir: Path
@@ -132,6 +134,7 @@ class Run:
     progress: Progress = silent
     training: Mapping[str, Any] = field(default_factory=dict)
     resume_from_checkpoint: str | None = None
+    resume_on_changed_data: bool = False
 
 
 class Method(ABC, Generic[R, D]):
@@ -153,6 +156,14 @@ class Method(ABC, Generic[R, D]):
     @abstractmethod
     def load(self, recipe: R, source: Source) -> D:
         """Returns the checked data; its ``len`` is the number of items per epoch. Raises TempplugError for invalid data."""
+
+    def files(self, recipe: R, source: Source, data: D) -> dict[str, Path | str]:
+        """Returns the files that `load` and `evaluate` read, for `Fingerprint`; by default those of the path ``dataset``.
+
+        A name begins with the setting that names the file or the folder, if there is one. Data without files have a text that
+        changes with them; generated data have none.
+        """
+        return grouped("dataset", files_below(source.dataset)) if source.dataset and Path(source.dataset).exists() else {}
 
     @abstractmethod
     def build(self, recipe: R, data: D, loss: Any) -> nn.Module:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,26 +23,30 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy
 
 from tempplug import ContrastiveLoss
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, TempplugError
 from tempplug.processor import describe_machine
 from tempplug_adapters.announcement import layout_of
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.callback import epochs_of, set_training_length
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_json
+from tempplug_adapters.storage.fingerprint import Fingerprint, Sources
 from tempplug_adapters.storage.tensors import why_refused
 from tempplug_adapters.training.checkpoints import (
     AUTO,
     SETTINGS_FILE,
     asked_for,
     batch_of_process,
+    check_data,
     check_settings,
     check_start,
+    going_on,
     output_folder,
     resume_point,
 )
 from tempplug_adapters.training.method import Method, R, Run
 from tempplug_adapters.training.recipe import Recipe
+from tempplug_adapters.training.termination import first_process
 from tempplug_adapters.training.trained import METRICS_FILE, describe_folder
 from tempplug_adapters.training.trainer import MethodTrainer, batch_order
 from tempplug_adapters.training.watchdog import Watchdog
@@ -121,6 +126,34 @@ def training_arguments(recipe: Recipe, output_dir: str, **given: Any) -> MethodA
         raise ConfigError(f"transformers refuses the training arguments: {error}{old}") from error
 
 
+def running_arguments(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns `TrainingArguments`: those given and, for others, the recipe's defaults where both fit.
+
+    A recipe that keeps the best model chooses it among the checkpoints, so evaluations and checkpoints must be at the same
+    steps: where the defaults do not fit, what is given for one of the two applies to both. Without checkpoints, the last
+    weights are kept, of which a warning tells.
+    """
+    merged = {"save_strategy": "steps", "save_steps": MethodArguments.save_steps, **recipe.running, **given}
+    if not merged.get("load_best_model_at_end") or "load_best_model_at_end" in given or merged["eval_strategy"] == "no":
+        return {**recipe.running, **given}
+    if merged["save_strategy"] == "no":
+        if first_process():
+            warnings.warn("save_strategy=no: the weights after the last step are kept, not the best ones.", stacklevel=2)
+        return {**recipe.running, **given, "load_best_model_at_end": False}
+    merged.setdefault("eval_steps", merged["save_steps"])
+    strategies_fit = merged["save_strategy"] in ("best", merged["eval_strategy"])
+    if not strategies_fit or not _is_multiple(merged["save_steps"], merged["eval_steps"]):
+        for kind in ("strategy", "steps"):
+            names = f"save_{kind}", f"eval_{kind}"
+            values = [given[name] for name in names if name in given]
+            merged |= dict.fromkeys(names, values[0]) if len(values) == 1 else {}
+    return merged
+
+
+def _is_multiple(steps: float, of: float) -> bool:
+    return (steps < 1) == (of < 1) and round(steps * 10**6) % round(of * 10**6) == 0
+
+
 DECISIVE = ("max_steps", "gradient_accumulation_steps")
 """`TrainingArguments` that determine the steps of a training, and are therefore among its settings."""
 
@@ -133,7 +166,9 @@ def train(
     output_dir: str | Path,
     *,
     dataset: str = "",
+    files: Callable[[], Sources] | None = None,
     resume_from_checkpoint: str | None = None,
+    resume_on_changed_data: bool = False,
     evaluate: bool = True,
     training: Mapping[str, Any] | None = None,
     begin: Callable[[dict[str, str | None]], None] = lambda specs: None,
@@ -149,7 +184,9 @@ def train(
         temperature: strategy, objective, terms on negatives, and the numbers of a log.
         output_dir: folder for checkpoints, encoder and metrics.
         dataset: name of the data.
+        files: returns what the data were read from, as `Method.files`; compared when a run resumes. None: nothing is compared.
         resume_from_checkpoint: ``auto`` resumes from the newest checkpoint, if any; or the folder of a checkpoint.
+        resume_on_changed_data: whether a run may resume although ``files`` have other contents than before.
         evaluate: whether to evaluate at the end.
         training: further `TrainingArguments`, by name.
         begin: called before the training with the resolved specs of `Method.specs`, and the layout.
@@ -166,25 +203,32 @@ def train(
         no step was left), ``evaluation`` (metrics by name), ``history`` (all logs: loss, temperature, …).
 
     Raises:
-        ConfigError: options do not fit, the folder contains checkpoints of another run, or another run is writing to it.
-        DataError: data or a checkpoint are invalid, or the folder cannot be written.
+        ConfigError: options do not fit, the folder contains checkpoints of another run, another run is writing to it, or the
+            data have changed since the checkpoint.
+        DataError: data or a checkpoint are invalid, or a file cannot be written.
         NonFiniteError: the training diverged.
         ProcessLost: another process of the training failed.
         Terminated: SIGTERM or SIGHUP ended the training, which has saved a checkpoint.
         UnknownNameError: a strategy or an objective is unknown.
     """
     given = dict(training or {})
-    with output_folder(output_dir) as output, Watchdog(output) as watchdog:
+    with output_folder(output_dir) as output, going_on(output), Watchdog(output) as watchdog:
         check_start(output, resume_from_checkpoint)
         checkpoint = resume_point(output, resume_from_checkpoint)
         recipe = method.recipe_of(recipe, parse_spec(temperature.temperature_strategy or recipe.loss.strategy)[0], dataset)
-        args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+        args = training_arguments(recipe, str(output), **running_arguments(recipe, given))
+        fingerprint = None if files is None else Fingerprint(files)
+        compared: frozenset[str] = frozenset()
+        if fingerprint is not None and checkpoint is not None:
+            compared = _compare_data(checkpoint, fingerprint, args, changed_allowed=resume_on_changed_data)
+        elif fingerprint is not None and args.should_save:
+            fingerprint.start()
         if checkpoint is not None:
             size = recipe.per_device_train_batch_size
             size = batch_of_process(checkpoint, args.world_size, size, len(data), drop_last=args.dataloader_drop_last)
             if size != recipe.per_device_train_batch_size:
                 recipe = recipe.changed(per_device_train_batch_size=size)
-                args = training_arguments(recipe, str(output), **{**recipe.running, **given})
+                args = training_arguments(recipe, str(output), **running_arguments(recipe, given))
         watchdog.start(args.process_index, args.world_size, args.rank_timeout)
         set_seed(recipe.seed)
         loss = method.create_loss(recipe, data, temperature, gather=args.world_size > 1)
@@ -207,14 +251,15 @@ def train(
             "recipe": recipe.values(),
         }
         if checkpoint is not None:
-            check_settings(checkpoint, settings)
+            check_settings(checkpoint, settings, compared)
         contrastive = [each for each in module.modules() if isinstance(each, ContrastiveLoss)]
         begin({**specs, **({"layout": layout_of(contrastive[0])} if contrastive else {})})
         resumes = None if asked_for(resume_from_checkpoint) is None else AUTO
-        evaluation = Run(output, progress=evaluation_progress, training=given, resume_from_checkpoint=resumes)
+        evaluation = Run(output, True, evaluation_progress, given, resumes, resume_on_changed_data)
         trainer = MethodTrainer(
             method, recipe, module, data, args, settings, list(callbacks), evaluation, watchdog, temperature.log_record
         )
+        trainer.fingerprint = fingerprint
         first = trainer.is_world_process_zero()
         if first:
             write_json(output / SETTINGS_FILE, settings)
@@ -239,9 +284,30 @@ def train(
         if first:
             method.save(recipe, module, data, output)
             if method.opens:
-                describe_folder(method, recipe, module, data, results, output)
+                describe_folder(method, recipe, module, data, results, output, fingerprint)
             write_json(output / METRICS_FILE, results)
         return results
+
+
+def _compare_data(
+    checkpoint: Path, fingerprint: Fingerprint, args: MethodArguments, *, changed_allowed: bool
+) -> frozenset[str]:
+    """Returns the result of `check_data`, which one process of each machine computes and all of them raise."""
+    outcome: Any = None
+    if args.local_process_index == 0:
+        try:
+            outcome = check_data(checkpoint, fingerprint, changed_allowed=changed_allowed)
+        except TempplugError as error:
+            outcome = error
+    outcomes = [outcome]
+    if args.world_size > 1:
+        outcomes *= args.world_size
+        distributed.all_gather_object(outcomes, outcome)
+    for outcome in outcomes:
+        if isinstance(outcome, TempplugError):
+            raise outcome
+    compared: frozenset[str] = outcomes[0]
+    return compared
 
 
 def _step_size(recipe: Recipe, args: MethodArguments, items: int) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,6 +27,7 @@ from tempplug_adapters.announcement import bibtex
 from tempplug_adapters.ending import number
 from tempplug_adapters.modes import Progress, evaluating, silent
 from tempplug_adapters.storage.files import one_line, write_json, write_text
+from tempplug_adapters.storage.fingerprint import Fingerprint, changed_groups, listed
 from tempplug_adapters.training.batches import seed_of
 from tempplug_adapters.training.method import Method, Run, Source
 
@@ -34,9 +37,15 @@ METRICS_FILE = "metrics.json"
 
 
 def describe_folder(
-    method: Method[Any, Any], recipe: Any, module: Any, data: Any, results: Mapping[str, Any], folder: Path
+    method: Method[Any, Any],
+    recipe: Any,
+    module: Any,
+    data: Any,
+    results: Mapping[str, Any],
+    folder: Path,
+    fingerprint: Fingerprint | None = None,
 ) -> None:
-    """Writes ``tempplug.json`` and README.md into an output folder."""
+    """Writes ``tempplug.json``, with the fingerprint of the data if there is one, and README.md into an output folder."""
     kind = type(module.encoder)
     content = {
         "method": method.info.name,
@@ -44,6 +53,7 @@ def describe_folder(
         "tempplug": __version__,
         "dataset": results["dataset"],
         "recipe": recipe.values(),
+        **({} if fingerprint is None else {"data": fingerprint.summary()}),
         **method.kept(recipe, module, data),
     }
     write_text(folder / "README.md", model_card(method, recipe, module, data, results, folder.resolve().name))
@@ -101,6 +111,8 @@ class Trained(nn.Module):
     ) -> dict[str, float]:
         """Returns the figures under ``evaluation`` in ``metrics.json``, measured anew with the random numbers of the training.
 
+        A warning says which data are not those of the training.
+
         Args:
             data_dir: folder of real data; None: as for a training without ``--data-dir``.
             dataset: name or path of the data; None: as in the training.
@@ -113,11 +125,17 @@ class Trained(nn.Module):
         results = read_folder_file(self.folder, METRICS_FILE)
         source = Source(dataset or self.kept["dataset"], folder, self.folder / "data")
         data = self.method.evaluation_data(self.recipe, self.module, source)
+        before = self.kept.get("data", {})
+        fingerprint = Fingerprint(partial(self.method.files, self.recipe, source, data) if before else dict)
+        fingerprint.start()
         training = {"gradient_accumulation_steps": results["gradient_accumulation_steps"]}  # of evaluations that train
         with evaluating(self), TemporaryDirectory() as scratch:
             run = Run(Path(scratch), progress=progress, training=training)
             set_seed(seed_of(self.recipe.seed, "evaluation", results["steps"]) % 2**32)
-            return self.method.evaluate(self.recipe, self.module, data, run)
+            figures = self.method.evaluate(self.recipe, self.module, data, run)
+        if changes := changed_groups(before, fingerprint.summary()):
+            warnings.warn(f"the data are not those of the training: {listed(changes)}.", stacklevel=2)
+        return figures
 
 
 def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: bool = False) -> Trained:

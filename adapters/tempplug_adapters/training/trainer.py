@@ -33,10 +33,11 @@ from tempplug_adapters.huggingface.callback import LogFile, LossProgress
 from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.fingerprint import Fingerprint
 from tempplug_adapters.storage.tensors import read_tensors
 from tempplug_adapters.training.batches import FAULT, BatchLoader, BatchOrder, seed_generators, seed_of
 from tempplug_adapters.training.callbacks import Ending, EpochFlow, SealedCheckpoints, TemperatureStatistics
-from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
+from tempplug_adapters.training.checkpoints import DATA_FILE, SETTINGS_FILE, STATE_FILE, TRAINER_STATE, find_best
 from tempplug_adapters.training.last_step import LastStep
 from tempplug_adapters.training.method import Method, Run
 from tempplug_adapters.training.optimizer import create_optimizer, parameter_groups
@@ -82,6 +83,7 @@ class MethodTrainer(Trainer):
         log_record: numbers of the last batch in a training log, see `tempplug_adapters.measurements.logged`.
 
     Attributes:
+        fingerprint: of the data, stored in every checkpoint; None if they are not compared.
         losses: sum and number of the losses since the last log; checkpoints have them, so that no log lacks any after resuming.
 
     Raises:
@@ -89,6 +91,7 @@ class MethodTrainer(Trainer):
     """
 
     loss_is_scaled_for_ga: bool | None = False
+    fingerprint: Fingerprint | None = None
 
     def __init__(
         self,
@@ -146,7 +149,8 @@ class MethodTrainer(Trainer):
             **kwargs: of the Trainer.
 
         Raises:
-            DataError: the checkpoint belongs to another module, or a checkpoint cannot be written.
+            DataError: the checkpoint belongs to another module.
+            NotWrittenError: a checkpoint cannot be written.
             RuntimeError: a collective failed because another process did; the last step is saved, if possible.
             Terminated: a signal ended the training.
         """
@@ -160,7 +164,7 @@ class MethodTrainer(Trainer):
                 try:
                     output = super().train(resume_from_checkpoint, *args, **kwargs)
                 except RuntimeError as error:
-                    if not isinstance(error, TempplugError):
+                    if not (isinstance(error, TempplugError) or self.sealing.failed_to_write(error)):
                         self.watchdog.fail()
                         self.watchdog.saved = self.last_step.save()
                     raise
@@ -312,8 +316,10 @@ class MethodTrainer(Trainer):
             "course": list(self.temperatures.course.items()),
         }
         if writes:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)  # a folder above it that was removed is not made again
             (folder / SETTINGS_FILE).write_text(json.dumps(self.settings, indent=2) + "\n", encoding="utf-8")
+            if self.fingerprint is not None:
+                (folder / DATA_FILE).write_text(json.dumps(self.fingerprint.content()), encoding="utf-8")
             torch.save({**self.module.state_dict(), **others}, folder / STATE_FILE)
 
     def load_state(self, checkpoint: str | Path) -> None:

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.images.image_data import Split, load_images
+from tempplug_adapters.images.image_data import Split, files_of, load_images
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.long_tail import hold_out, long_tail_part
+from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.evaluation.settings import EvaluationSettings
 from tempplug_adapters.vision.recipes import VisionRecipe
@@ -94,6 +95,23 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
         raise DataError(f"{error} Or pass --no-evaluate to train without measuring.") from error
     check_evaluations(recipe, bank, test)
     return VisionImages(train, bank, test, held_out if wanted is None else None)
+
+
+def vision_files(recipe: VisionRecipe, dataset: str, data_dir: Path | None, data: VisionImages) -> dict[str, Path | str]:
+    """Returns the files of the images that `load_vision` has returned."""
+    measured = "dataset" if recipe.evaluation_dataset is None else "evaluation_dataset"
+    parts: list[tuple[str, Split, ImageSet | None]] = [
+        ("dataset", "train", data.train),
+        ("dataset", "train", data.held_out),
+        (measured, "train", data.bank),
+        (measured, "test", data.test),
+    ]
+    files: dict[str, Path | str] = {}
+    for setting, split, images in parts:
+        if images is not None:
+            name = dataset if setting == "dataset" else recipe.evaluation_dataset or dataset
+            files |= grouped(f"{setting} {split}", files_of(images, name, split, data_dir))
+    return files
 
 
 def check_evaluations(recipe: VisionRecipe, bank: ImageSet, test: ImageSet) -> None:

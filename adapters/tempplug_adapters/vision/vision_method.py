@@ -35,7 +35,14 @@ from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
 from tempplug_adapters.vision.step_module import StepModule, WithoutSoftmax
 from tempplug_adapters.vision.supcon import SupCon
-from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision, loaded_size, read_images
+from tempplug_adapters.vision.vision_images import (
+    VisionImages,
+    evaluation_settings,
+    load_vision,
+    loaded_size,
+    read_images,
+    vision_files,
+)
 
 HEADS = {"amcl": 3}
 """Projection heads by strategy if the recipe sets no number; one for the others."""
@@ -182,6 +189,10 @@ class VisionMethod(Method[Any, VisionImages]):
                 "images in a folder for each class, in a folder train."
             )
         return data
+
+    def files(self, recipe: Any, source: Source, data: VisionImages) -> dict[str, Path | str]:
+        """Returns the files of the images to train on and of those of the evaluations."""
+        return vision_files(recipe, source.dataset, source.data_dir, data)
 
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
