@@ -20,6 +20,7 @@ from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_enco
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
 from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
 from tempplug_adapters.images.image_data import DEFAULT_SIZE, as_images, find_images
@@ -231,7 +232,9 @@ def _in_batches(size: int, embed: Callable[[Tensor], Tensor], progress: Progress
     for index in torch.split(torch.arange(size), _BATCH):
         rows.append(embed(index).float())
         progress((int(index[-1]) + 1) / size)
-    return torch.cat(rows)
+    found = torch.cat(rows)
+    check_finite_rows(found, "the vectors")
+    return found
 
 
 def _around(checkpoint: Checkpoint) -> Temperatures:

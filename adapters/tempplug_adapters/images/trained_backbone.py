@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from tempplug.errors import DataError, MissingDependencyError, TempplugError
+from tempplug.errors import DataError, MissingDependencyError, NonFiniteError, TempplugError
+from tempplug_adapters.encoder_checks import check_finite_weights, load_state
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
 from tempplug_adapters.images.networks import CLASSIFIERS, RESNETS, VITS
 from tempplug_adapters.storage.files import one_line, write_into
@@ -120,6 +121,7 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
 
     Raises:
         DataError: it cannot be read, or is not of a vision training.
+        NonFiniteError: its weights are not finite.
     """
     file = weights_file(checkpoint)
     try:
@@ -139,6 +141,10 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
         content = {name.removeprefix(_PREFIX): values for name, values in names.items() if name.startswith(_PREFIX)}
     if not (isinstance(content, dict) and {"mean", "std"} <= content.keys()):
         raise DataError(f"{file} has no weights of a Backbone: it lacks 'mean' or 'std'.")
+    try:
+        check_finite_weights(content)
+    except NonFiniteError as error:
+        raise NonFiniteError(f"{file} cannot be used: {error}") from error
     return settings, content
 
 
@@ -152,6 +158,7 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
 
     Raises:
         DataError: it cannot be read, is not of a vision training, or its settings and weights do not fit.
+        NonFiniteError: its weights are not finite.
         MissingDependencyError: the backbone is of a package that is not installed.
     """
     settings, state = read_backbone(checkpoint)
@@ -164,7 +171,7 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     try:
         by_name = name in RESNETS or name in VITS or is_own(name) or not (Path(checkpoint) / CONFIG_FILE).is_file()
         backbone = create_backbone(name if by_name else f"transformers:{checkpoint}", **_options(name, settings, state))
-        backbone.load_state_dict(state)
+        load_state(backbone, state)
     except MissingDependencyError:
         raise
     except (TempplugError, RuntimeError, KeyError, TypeError) as error:

@@ -19,7 +19,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone, is_own
@@ -198,7 +199,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         backbone = load_trained(folder, recipe.backbone).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         try:
             normal = read_tensors(folder / NORMAL_FILE)
-        except DataError as error:
+            check_finite_rows(normal, "the representations")
+        except (DataError, NonFiniteError) as error:
             raise DataError(f"{folder / NORMAL_FILE} cannot be read: {error}") from error
         return Restored(backbone, backbone=backbone, normal=normal, roc_auc_before=kept["roc_auc_before"])
 

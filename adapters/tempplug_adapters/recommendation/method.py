@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.own_modules import create_module, find
@@ -110,6 +111,7 @@ def evaluate_ranker(
         rows = np.arange(first, min(first + ROWS, len(examples)))
         histories, lengths, wanted = data.batch(examples[rows])
         scores = ranker(histories, lengths)
+        check_finite_rows(scores, "the scores of items", start=first)
         wanted = wanted.to(scores.device)
         if "full" in found:
             found["full"].append(full_ranks(scores, wanted, histories.to(scores.device)).cpu())
@@ -238,13 +240,16 @@ class RecommendationMethod(Method[S, Interactions]):
 
         Raises:
             UnknownNameError: there is no such user.
+            NonFiniteError: a score is not finite.
         """
         data, ranker = module.data, self.ranker(recipe, module, module.data, "test")
         histories = [data.known(user) for user in users]
         found = []
         for first in range(0, len(histories), ROWS):
             part = data.padded(histories[first : first + ROWS])
-            scores = ranker(*part).cpu().float().scatter(1, part[0], -torch.inf)  # the padding among them
+            scores = ranker(*part).cpu().float()
+            check_finite_rows(scores, "the scores of items", users[first : first + ROWS])
+            scores = scores.scatter(1, part[0], -torch.inf)  # the padding among them
             scores[:, 0] = -torch.inf
             values, numbers = scores.topk(min(top, data.item_count), dim=1)
             for row, items in zip(values.tolist(), numbers.tolist(), strict=True):

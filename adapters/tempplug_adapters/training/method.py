@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError
 from tempplug.negatives.base import joined_spec
 from tempplug_adapters.contexts import refuse_missing
+from tempplug_adapters.encoder_checks import load_state
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import one_line
@@ -107,10 +108,10 @@ class Restored(nn.Module):
 
 
 def load_weights(encoder: nn.Module, folder: Path) -> None:
-    """Loads the weights of an encoder that `Method.save` wrote; raises DataError if they are missing, damaged or others."""
+    """Loads the weights of an encoder that `Method.save` wrote; raises DataError if they are damaged, others or not finite."""
     file = folder / ENCODER_FILE
     try:
-        encoder.load_state_dict(read_tensors(file))
+        load_state(encoder, read_tensors(file))
     except (DataError, RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{file} cannot be loaded: {one_line(error, lines=2)}") from error
 

@@ -22,6 +22,7 @@ from tempplug import __version__
 from tempplug.errors import DataError, TempplugError, UnknownNameError
 from tempplug.plugins import AdapterInfo, CommandInfo, registry
 from tempplug_adapters.announcement import bibtex
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.ending import number
 from tempplug_adapters.modes import Progress, evaluating, silent
 from tempplug_adapters.storage.files import one_line, write_json, write_text
@@ -91,10 +92,16 @@ class Trained(nn.Module):
         """Calls a function of the method by name (``embed``; ``score`` of msc; ``recommend`` of recommenders) with an input.
 
         The module is in evaluation mode, nothing has a gradient, and tensors are on the CPU in float32 or more.
+
+        Raises:
+            NonFiniteError: a row of the result is not finite, as where half precision overflows.
         """
         with evaluating(self), torch.no_grad():
             found = getattr(self.method, name)(self.recipe, self.module, *given)
-        return found.to("cpu", torch.promote_types(found.dtype, torch.float32)) if isinstance(found, Tensor) else found
+        if not isinstance(found, Tensor):
+            return found
+        check_finite_rows(found, "the vectors" if name == "embed" else "the scores")
+        return found.to("cpu", torch.promote_types(found.dtype, torch.float32))
 
     def evaluate(
         self, data_dir: str | Path | None = None, dataset: str | None = None, *, progress: Progress = silent
