@@ -25,7 +25,7 @@ from tempplug_adapters.recommendation.interaction_files import load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges, numbered
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
-from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.files import inside, one_line
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
 
@@ -211,7 +211,7 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def restore(self, recipe: S, kept: Mapping[str, Any], folder: Path) -> nn.Module:
         """Returns the module of the folder with its interactions as ``data``."""
-        file = folder / kept["users_and_items"]
+        file = inside(folder, kept["users_and_items"], "users_and_items of tempplug.json")
         try:
             data = Interactions.restored(read_tensors(file), recipe.max_length, recipe.validation_share)
         except (DataError, LookupError, TypeError, ValueError, AttributeError) as error:

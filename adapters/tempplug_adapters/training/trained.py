@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import ModelCardData
+from packaging.version import InvalidVersion, Version
 from torch import Tensor, nn
 from transformers import set_seed
 
@@ -135,12 +137,15 @@ def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: b
         method: the method, where its encoder came from Python; None: that of the folder.
         trust: whether modules of the user that the folder names, ``MODULE:NAME``, may be imported, which runs their code.
 
+    Warns if a newer version has written the folder.
+
     Raises:
         DataError: there is no such folder, it is incomplete or damaged, or it names a module and is not trusted.
         UnknownNameError: no installed plugin has its method.
         TempplugError: a package or a file that the encoder needs is missing.
     """
     content = read_folder_file(Path(folder), FOLDER_FILE)
+    _warn_of_newer(folder, content.get("tempplug", __version__))
     if method is None:
         name = f"train {content['method']}"
         try:
@@ -159,6 +164,19 @@ def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: b
         return Trained(method, Path(folder), content)
     except (KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"{folder} does not fit its {FOLDER_FILE}: {one_line(error, lines=2)}") from error
+
+
+def _warn_of_newer(folder: str | Path, version: Any) -> None:
+    """Warns if a folder was written by a newer version; raises DataError if it names none."""
+    try:
+        newer = Version(version) > Version(__version__)
+    except (InvalidVersion, TypeError) as error:
+        raise DataError(f"{folder}/{FOLDER_FILE} is damaged: tempplug={version!r:.40} is no version.") from error
+    if newer:
+        warnings.warn(
+            f"{folder} was written by tempplug {version}, and this is {__version__}: its vectors may differ; update tempplug.",
+            stacklevel=3,
+        )
 
 
 def read_folder_file(folder: Path, name: str) -> dict[str, Any]:
