@@ -44,7 +44,7 @@ def forgotten(method: str, folder: Path, toys: Path, data: Path) -> Path:
         shutil.copytree(toys / name, models / name)
     rows = [f"user-{user},item-{item},{time}\n" for user, items in enumerate(walks()) for time, item in enumerate(items)]
     (folder / "items.csv").write_text("".join(["who,what,when\n", *rows]))
-    words = COMMANDS[method].format(toys=toys, own=folder, models=models).split()
+    words = [each.format(toys=toys, own=folder, models=models) for each in COMMANDS[method].split()]
     where = ["--data-dir", str(data), "--output-dir", str(folder / "out"), "--save-strategy", "no"]
     assert main(["train", method, *words, *where]) == 0
     shutil.rmtree(models)

@@ -27,7 +27,7 @@ from tempplug_adapters.images.image_data import DEFAULT_SIZE, as_images, find_im
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_into
-from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source
+from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import around
 
@@ -205,8 +205,8 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         return Card(
             about="A dual encoder: images and texts that belong together have vectors of a high cosine similarity.",
             example='["a photo of a dog."]',
-            use='Images are given as paths: `model.embed([Path("dog.jpg")])`. transformers opens the folder, too: '
-            "`AutoModel.from_pretrained(FOLDER)`, with tokenizer, preprocessing and the trained `logit_scale`.",
+            use="Images are given as paths. transformers opens the folder, too, with tokenizer, preprocessing and the trained "
+            f"`logit_scale`:\n\n```python\n{_USE}\n```",
             base=recipe.model_name_or_path,
             metadata={"library_name": "transformers", "pipeline_tag": "zero-shot-image-classification"},
         )
@@ -224,6 +224,14 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
             data.checkpoint.save(folder)
 
         write_into(output_dir, write)
+
+
+_USE = f"""from pathlib import Path
+
+from transformers import AutoModel
+
+images = model.embed([Path("image.jpg")])
+network = AutoModel.from_pretrained({FOLDER})"""
 
 
 def _in_batches(size: int, embed: Callable[[Tensor], Tensor], progress: Progress) -> Tensor:

@@ -31,9 +31,10 @@ from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.msc.model import MSC, centre_of, default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
 from tempplug_adapters.msc.recipe import AUGMENTATION, MOBILENET, MSCRecipe
+from tempplug_adapters.quoting import code
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.checkpoints import weights_checksum
-from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
+from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Restored, Run, Source
 
 NORMAL_FILE: Final = "normal.pt"
 """In the output folder: representations of the normal training images, [N, F], which scores are measured from."""
@@ -230,11 +231,11 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         """Returns the text on anomaly detectors."""
         name = recipe.backbone if ":" in recipe.backbone else f"transformers:{recipe.backbone}"
         return Card(
-            about=f"A detector of images that are not '{data.images.normal_class}': the further an image is from those of the "
-            "training, the more anomalous it is.",
+            about=f"A detector of images that are not {code(data.images.normal_class)}: the further an image is from those of "
+            "the training, the more anomalous it is.",
             example='["image.jpg"]',
-            use="`tempplug score FOLDER IMAGES` gives the anomaly score of each image, a threshold and a picture of the "
-            f"highest.\n\n{how_to_open(name, module.backbone)}",
+            use="The anomaly score of each image, a threshold and a picture of the highest:\n\n"
+            f"```bash\ntempplug score {FOLDER} IMAGES\n```\n\n{how_to_open(name, module.backbone)}",
             base=recipe.backbone,
             metadata={
                 "pipeline_tag": "image-feature-extraction",

@@ -7,7 +7,6 @@ ranks, ties and NaN scores are counted against the target.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,13 +20,14 @@ from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.own_modules import create_module, find
+from tempplug_adapters.quoting import shell_flag
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges, numbered
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
 from tempplug_adapters.storage.files import inside, one_line
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
-from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
+from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Run, Source, load_weights
 
 CUTOFFS = (1, 5, 10)
 SAMPLED = 100
@@ -259,14 +259,15 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def next_command(self, recipe: S, data: Interactions, folder: str, dataset: str) -> str:
         """Returns the command that recommends items to the first user."""
-        return f"tempplug recommend {folder} --user {shlex.quote(data.users[0])} --top 10"
+        return f"tempplug recommend {folder} {shell_flag('--user', data.users[0])} --top 10"
 
     def card(self, recipe: S, module: Any, data: Interactions, results: Mapping[str, Any]) -> Card:
         """Returns the text on recommenders."""
         return Card(
             about=f"A recommender of the next of {data.item_count} items: a history of items has a vector, and so has an item.",
             example=f"[{[str(data.names[0])]}]",
-            use="`tempplug recommend FOLDER --user USER --top 10` gives the items that come next for a user of the training.",
+            use="The items that come next for a user of the training:\n\n```bash\n"
+            f"tempplug recommend {FOLDER} {shell_flag('--user', data.users[0])} --top 10\n```",
             metadata={"pipeline_tag": "other", "tags": ["recommendation"]},
         )
 

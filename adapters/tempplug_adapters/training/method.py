@@ -30,6 +30,8 @@ from tempplug_adapters.training.recipe import Recipe
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D")
 
+FOLDER = "\0"
+"""Stands for the output folder in the snippets of a `Card`; no quoted name has this character."""
 ENCODER_FILE = "encoder.pt"
 """Weights of the trained encoder in the output folder: a ``state_dict``."""
 
@@ -71,12 +73,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Card:
-    """The parts of an output folder's README.md that differ by method.
+    """The parts of an output folder's README.md that differ by method; its snippets can be run beside the folder.
 
     Attributes:
         about: description of the encoder and its vectors, one or two sentences.
         example: argument of ``embed``, as Python.
-        use: further ways to load the encoder, in Markdown; FOLDER is replaced by the name of the folder.
+        use: further ways to load the encoder, in Markdown; in its blocks of ``python`` and ``bash``, `FOLDER` stands for the
+            folder, a string or a word of the shell. Names that a user chose are written by `repr` and `quoting`.
+        imports: lines of Python that the example needs.
         base: pretrained model that the training began with, a folder or a name on the hub; None for random weights.
         metadata: of the hub, see `huggingface_hub.ModelCardData`.
         scores: tables of scores by the title of their column; None: one table of all metrics.
@@ -86,6 +90,7 @@ class Card:
     about: str
     example: str
     use: str = ""
+    imports: str = ""
     base: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Mapping[str, float]] | None = None
