@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -33,12 +34,6 @@ COLUMN = "a|b`c\"d'<img src=x>*e*"
 SLOW = [pytest.param(each, marks=() if each in ("simcse", "sasrec") else pytest.mark.slow) for each in COMMANDS]
 
 
-def table(file: Path, columns: list[str], rows: Any, delimiter: str = "\t") -> Path:
-    with file.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream, delimiter=delimiter).writerows([columns, *rows])
-    return file
-
-
 def class_folders(folder: Path, classes: list[str]) -> Path:
     """Writes 24 images of each class to train on, and 8 to test."""
     generator = torch.Generator().manual_seed(0)
@@ -55,7 +50,8 @@ def written(method: str, place: Path, toys: Path) -> tuple[list[str], str]:
     """Writes data of hostile names, and returns the words of a training on them, and the data for its snippets."""
     if method in ("simcse", "retrieval"):
         rows = [line.split("\t")[:2] for line in (toys / "pairs.tsv").read_text().splitlines()[1:]]
-        file = table(place / f"{NAME}.tsv", [COLUMN, f"{COLUMN}2"], rows)
+        file = place / f"{NAME}.tsv"
+        file.write_text("\n".join(map("\t".join, [[COLUMN, f"{COLUMN}2"], *rows])) + "\n", encoding="utf-8")
         model = shutil.copytree(toys / "encoder", place / f"model {NAME}")
         words = ["--columns", COLUMN, f"{COLUMN}2", "--model-name-or-path", str(model), "--no-evaluate", "--max-length", "32"]
         words += ["--eval-strategy", "no", *(["--held-out", "0.2"] if method == "retrieval" else [])]
@@ -75,11 +71,14 @@ def written(method: str, place: Path, toys: Path) -> tuple[list[str], str]:
             (f"-{NAME}{user}", f"{NAME}{item}", time) for user, items in enumerate(walks()) for time, item in enumerate(items)
         ]
         columns = [COLUMN, f"{COLUMN}2", f"{COLUMN}3"]
-        file = table(place / f"{NAME}.csv", columns, rows, ",")
+        file = place / f"{NAME}.csv"
+        with file.open("w", encoding="utf-8", newline="") as stream:
+            csv.writer(stream).writerows([columns, *rows])
         words = ["--columns", *columns, "--num-train-epochs", "1", "--hidden", "16", "--inner", "16", "--eval-strategy", "no"]
         words += ["--no-evaluate"]
     elif method == "clip":
-        file = Path(shutil.copytree(toys / "pictures", place / NAME))
+        # the library that reads it expands variables and patterns
+        file = Path(shutil.copytree(toys / "pictures", place / re.sub(r"[$*\[\]{}]", "", NAME)))
         words = [
             "--model-name-or-path",
             str(toys / "clip"),
@@ -156,7 +155,8 @@ def test_snippets_of_a_card_run_whatever_the_names_are(
 ) -> None:
     (tmp_path / "data").mkdir()
     words, data = written(method, tmp_path / "data", toy_data)
-    where = ["--data-dir", str(toy_data), "--output-dir", str(tmp_path / HOSTILE), "--save-strategy", "no"]
+    folder = toy_data / "gendered" if method == "mabel" else toy_data
+    where = ["--data-dir", str(folder), "--output-dir", str(tmp_path / HOSTILE), "--save-strategy", "no"]
     assert main(["train", method, *words, *where]) == 0
     out = capsys.readouterr().out
     assert out.replace("\n", "").isprintable()
@@ -179,7 +179,7 @@ def test_snippets_of_a_card_run_whatever_the_names_are(
         cells[row : row + 3] in (["tr_open", "td_open", "td_open"], ["tr_open", "th_open", "th_open"])
         for row in range(0, len(cells), 3)
     )
-    assert any(visible(Path(data).name) in line for line in lines)
+    assert any(Path(data).name in line for line in lines)
     if method in ("simcse", "retrieval"):
         assert f"{COLUMN} {COLUMN}2" in lines
     if method == "msc":

@@ -135,7 +135,7 @@ def inside(folder: str | Path, name: Any, source: str) -> Path:
     parts = PureWindowsPath(name) if isinstance(name, str) else None  # it knows the separators of all systems
     if parts is None or "\0" in name or parts.anchor or ".." in parts.parts or not (root / name).resolve().is_relative_to(own):
         raise DataError(f"{source} names {quoted(str(name))}, which must be a path inside of '{folder}'.")
-    return Path(folder) / name
+    return Path(folder) / str(name)
 
 
 def temporary_name(path: Path) -> Path:
