@@ -181,7 +181,12 @@ def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> 
             network = getattr(module, "auto_model", None)
             if isinstance(network, PreTrainedModel) and not hasattr(network, "peft_config"):
                 # the library keeps no report of the weights; on the device "meta" they are not read again
-                options = {"subfolder": folder, "config": network.config, "device_map": "meta", "ignore_mismatched_sizes": True}
+                options: dict[str, Any] = {
+                    "subfolder": folder,
+                    "config": network.config,
+                    "device_map": "meta",
+                    "ignore_mismatched_sizes": True,
+                }
                 _check_names(name, *type(network).from_pretrained(name, output_loading_info=True, **options))
     _check_finite(name, model)
     return model

@@ -219,9 +219,10 @@ def model_card(
     lines = f"{card.imports}\nimport tempplug_adapters".lstrip() + "\n\n"
     lines += f"model = tempplug_adapters.load({FOLDER})  # this folder\nvectors = model.embed({card.example})"
     use = [fenced("python", lines), f"For a file or a data set:\n\n{fenced('bash', _EMBED)}", card.use.strip()]
+    metadata: Any = ModelCardData(**own)
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return template.format(
-        metadata=_yaml(ModelCardData(**own).to_dict()),
+        metadata=_yaml(metadata.to_dict()),
         name=escape_markdown(output_name),
         about=card.about,
         base=f"from {code(Path(base).name if Path(base).exists() else base)} " if base else "",
