@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoTokenizer, ImageProcessingMixin, PreTrainedModel
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from tempplug.errors import ConfigError, NonFiniteError, TempplugError
 from tempplug_adapters.encoder_checks import check_finite_weights, some_names
@@ -187,7 +187,8 @@ def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> 
                     "device_map": "meta",
                     "ignore_mismatched_sizes": True,
                 }
-                _check_names(name, *type(network).from_pretrained(name, output_loading_info=True, **options))
+                unread: Any = type(network).from_pretrained(name, output_loading_info=True, **options)
+                _check_names(name, *unread)
     _check_finite(name, model)
     return model
 
