@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tempplug.cli import printable
+
 LINES, WIDTH = 15, 80
 """Largest number of lines of an ending, and of columns of a line, except a command."""
 _MOST_COLUMNS = 3
@@ -23,7 +25,7 @@ def ending(said: Sequence[str], figures: Mapping[str, float], then: str, *, more
     """Returns at most `LINES` lines of at most `WIDTH` columns: notes, figures side by side where they are many, the next step.
 
     Args:
-        said: notes, one per line; they are not cut, because they may contain paths.
+        said: notes, one per line; they are not cut, because they may contain paths. Control characters of names are escaped.
         figures: by name.
         then: the next command to type, which is not cut.
         more: file that has all figures, named if they do not fit.
@@ -45,4 +47,4 @@ def ending(said: Sequence[str], figures: Mapping[str, float], then: str, *, more
     lines = ["   ".join(cells[row::rows]) for row in range(rows)]
     if len(lines) > room:
         lines = [*lines[: room - 1], f"and {len(cells) - (room - 1) * columns} more in {more}"[:WIDTH]]
-    return "\n".join([*said, *lines, f"next: {then}"])
+    return "\n".join(map(printable, [*said, *lines, f"next: {then}"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,19 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.save(citation_graph(0), folder / "node.pt")
     torch.save(toy_set(40).graphs(), folder / "graphs.pt")
     return folder
+
+
+@pytest.fixture(scope="session")
+def trained_folder(toy_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Gives the output folder of a small training of a method by name, of which tests must change copies only."""
+    from trained_toys import DATA, forgotten
+
+    folders: dict[str, Path] = {}
+
+    def of(method: str, data: Path | None = None) -> Path:
+        if method not in folders:
+            place = tmp_path_factory.mktemp(method)
+            folders[method] = forgotten(method, place, toy_data, data or toy_data / DATA.get(method, ""))
+        return folders[method]
+
+    return of

@@ -104,7 +104,9 @@ def test_sets_and_backbones_that_allow_no_evaluation_are_refused() -> None:
     with pytest.raises(ConfigError, match="queries are the representations of bank"):
         measured(nn.Flatten(), train, again, neighbours=3).measure("knn")
     for name in ("report", "knn"):
-        with pytest.raises(NonFiniteError, match="hold NaN or infinite values: the model that made them has diverged"):
+        with pytest.raises(
+            NonFiniteError, match=r"of 'toy \d' hold NaN or infinite values in (20 of 20|12 of 12) rows, first in row 0"
+        ):
             measured(Constant(torch.nan), train, images(12, 1)).measure(name)
     with pytest.raises(UnknownNameError, match="unknown augmentation 'simclr-cifer'"):
         EvaluationSettings(augmentation="simclr-cifer")

@@ -208,8 +208,11 @@ def test_a_checkpoint_holds_the_backbone_among_others(tmp_path: Path) -> None:
 def test_settings_that_do_not_fit_are_said(tmp_path: Path) -> None:
     backbone = create_backbone("resnet18", width=4)
     for settings, message in [
-        ({"backbone": "resnet18", "width": 8}, "does not fit its backbone 'resnet18'.*size mismatch"),
-        ({"backbone": "resnet34", "width": 4}, "does not fit its backbone 'resnet34'.*Missing key"),
+        (
+            {"backbone": "resnet18", "width": 8},
+            "does not fit its backbone 'resnet18'.*weight has the shape .4, 3, 7, 7., which its settings make .8, 3",
+        ),
+        ({"backbone": "resnet34", "width": 4}, "does not fit its backbone 'resnet34'.*it lacks weights: module.encoder"),
         ({"backbone": "resnet18", "width": "wide"}, "does not fit its backbone"),
         ({"backbone": "vit-tiny"}, "does not fit its backbone 'vit-tiny'"),
         ({"backbone": "my own"}, "does not fit its backbone 'my own'.*there is no backbone"),

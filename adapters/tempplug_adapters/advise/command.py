@@ -7,6 +7,7 @@ import math
 import sys
 from pathlib import Path
 
+from tempplug.cli import printable
 from tempplug.errors import ConfigError
 
 _EPOCHS, _EPOCHS_OF_DIGITS = 3.0, 16.0
@@ -76,7 +77,7 @@ def main(arguments: list[str]) -> int:
     alike = pairs.alike() if isinstance(pairs.trainee, StaticModel) else 0.0  # measured for these alone
     advice = advise(courses, planned, alike)
     write_text(options.output, page(pairs, courses, advice))
-    print("\n".join([*text(pairs, courses, advice), f"wrote {options.output}"]))
+    print("\n".join(map(printable, [*text(pairs, courses, advice), f"wrote {options.output}"])))
     return 0
 
 

@@ -20,6 +20,7 @@ from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_enco
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
 from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
 from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, find_images
@@ -27,7 +28,7 @@ from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.storage.fingerprint import grouped
-from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source
+from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.training.recipe import around
 
@@ -215,8 +216,8 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         return Card(
             about="A dual encoder: images and texts that belong together have vectors of a high cosine similarity.",
             example='["a photo of a dog."]',
-            use='Images are given as paths: `model.embed([Path("dog.jpg")])`. transformers opens the folder, too: '
-            "`AutoModel.from_pretrained(FOLDER)`, with tokenizer, preprocessing and the trained `logit_scale`.",
+            use="Images are given as paths. transformers opens the folder, too, with tokenizer, preprocessing and the trained "
+            f"`logit_scale`:\n\n```python\n{_USE}\n```",
             base=recipe.model_name_or_path,
             metadata={"library_name": "transformers", "pipeline_tag": "zero-shot-image-classification"},
         )
@@ -236,13 +237,23 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         write_into(output_dir, write)
 
 
+_USE = f"""from pathlib import Path
+
+from transformers import AutoModel
+
+images = model.embed([Path("image.jpg")])
+network = AutoModel.from_pretrained({FOLDER})"""
+
+
 def _in_batches(size: int, embed: Callable[[Tensor], Tensor], progress: Progress) -> Tensor:
     """Returns rows [size, D] in float32 or more that a function computes from positions [b]."""
     rows = []
     for index in torch.split(torch.arange(size), _BATCH):
         rows.append(embed(index).float())
         progress((int(index[-1]) + 1) / size)
-    return torch.cat(rows)
+    found = torch.cat(rows)
+    check_finite_rows(found, "the vectors")
+    return found
 
 
 def _around(checkpoint: Checkpoint) -> Temperatures:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tempplug.cli import printable
 from tempplug.errors import ConfigError
 from tempplug.options import options_of
 from tempplug.parser import Parser
 from tempplug_adapters.ending import ending, number
+from tempplug_adapters.quoting import shell_word
 from tempplug_adapters.storage.files import write_json
 from tempplug_adapters.training.flags import add_setting, device_flag
 from tempplug_adapters.training.use_command import open_folder, trained_parser
@@ -114,7 +115,7 @@ def text_command(
         with shown_progress() as progress:
             found = measure(options, loaded, progress)
         found["seconds"] = round(time.perf_counter() - started, 2)
-        print("\n".join([*table(options, found), f"next: {then.format(model=shlex.quote(options.model))}"]))
+        print("\n".join(map(printable, [*table(options, found), f"next: {then.format(model=shell_word(options.model))}"])))
         if options.output is not None:
             write_json(options.output, found)
         return 0
@@ -168,6 +169,6 @@ def eval_trained(arguments: list[str]) -> int:
         before = read_folder_file(trained.folder, METRICS_FILE)["evaluation"]
     apart = max((abs(found[name] - before[name]) for name in found.keys() & before.keys()), default=0.0)
     said = [f"{len(found)} figures; largest difference from {METRICS_FILE}: {number(apart)}"]
-    then = f"tempplug embed {shlex.quote(options.folder)} DATA --output vectors.npy"
+    then = f"tempplug embed {shell_word(options.folder)} DATA --output vectors.npy"
     print(ending(said, found, then, more=str(trained.folder / METRICS_FILE)))
     return 0

@@ -30,6 +30,7 @@ from tempplug_adapters.graph.user_modules import (
     create_encoder,
     warn_of_unused,
 )
+from tempplug_adapters.quoting import code
 from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.storage.tensors import write_tensors
 from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
@@ -292,9 +293,10 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         """Returns the text on encoders of nodes."""
         return Card(
             about=f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric.",
-            example="graph",
-            use=f"`encoder.pt` has the weights of {type(module.encoder).__name__}, `{REPRESENTATIONS_FILE}` the vectors of all "
-            "nodes of the training.",
+            example=f"Data(x=torch.rand(3, {module.columns}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))",
+            imports="import torch\nfrom torch_geometric.data import Data\n",
+            use=f"`encoder.pt` has the weights of {code(type(module.encoder).__name__)}, `{REPRESENTATIONS_FILE}` the "
+            "vectors of all nodes of the training.",
             metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
         )
 

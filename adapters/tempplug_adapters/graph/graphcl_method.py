@@ -20,6 +20,7 @@ from tempplug_adapters.graph.graph_files import find_tu, load_ogb, load_tu, ogb_
 from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraphCLRecipe
 from tempplug_adapters.graph.user_modules import Augmentation, UserGraphEncoder, UserMethod, create_encoder, warn_of_unused
+from tempplug_adapters.quoting import code
 from tempplug_adapters.storage.fingerprint import files_below, grouped
 from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
 
@@ -254,8 +255,9 @@ class GraphCLMethod(UserMethod[GraphCLRecipe, Graphs]):
         """Returns the text on encoders of graphs."""
         return Card(
             about=f"An encoder of graphs with {module.features} features a node, in PyTorch Geometric: one vector for each.",
-            example="graphs",
-            use=f"`encoder.pt` has the weights of {type(module.encoder).__name__}.",
+            example=f"[Data(x=torch.rand(3, {module.features}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))]",
+            imports="import torch\nfrom torch_geometric.data import Data\n",
+            use=f"`encoder.pt` has the weights of {code(type(module.encoder).__name__)}.",
             metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
         )
 

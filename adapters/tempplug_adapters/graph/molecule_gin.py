@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch, Data
 
 from tempplug.errors import DataError
+from tempplug_adapters.encoder_checks import load_state
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import BOND_DIRECTIONS, BOND_TYPES, CHIRALITIES, ELEMENTS, MoleculeSet
 from tempplug_adapters.graph.user_modules import UserGraphEncoder, create_encoder
@@ -81,7 +82,7 @@ class MoleculeEncoder(nn.Module):
             if "own" in saved:
                 raise DataError("it has the weights of a MODULE:NAME encoder: fine-tune it in the run that pre-trains it.")
             encoder = cls(saved["layers"], saved["width"])
-            encoder.load_state_dict(saved["weights"])
+            load_state(encoder, saved["weights"])
         except (DataError, RuntimeError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is damaged or no encoder of molecules: {one_line(error, lines=2)}") from error
         return encoder
@@ -127,7 +128,7 @@ class OwnMoleculeEncoder(nn.Module):
         try:
             saved = read_tensors(path)
             encoder = cls(name, layers, width, saved["own"])
-            encoder.load_state_dict(saved["weights"])
+            load_state(encoder, saved["weights"])
         except (DataError, RuntimeError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} does not fit the encoder '{name}': {one_line(error, lines=2)}") from error
         return encoder

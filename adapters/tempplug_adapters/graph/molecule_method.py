@@ -22,7 +22,7 @@ from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEnc
 from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import DATASETS, FINE_TUNING, UNLABELLED, MoleculeRecipe
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
-from tempplug_adapters.training.method import ENCODER_FILE, Card, Inputs, Method, Restored, Run, Source
+from tempplug_adapters.training.method import ENCODER_FILE, FOLDER, Card, Inputs, Method, Restored, Run, Source
 from tempplug_adapters.training.train import train
 
 # Arguments of the user that apply only to pre-training.
@@ -157,6 +157,11 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         """Writes the encoder, with its shape."""
         module.encoder.save(output_dir / ENCODER_FILE)
 
+    def named_module(self, recipe: MoleculeRecipe) -> str | None:
+        """Returns the encoder if it is a module of the user, not a file in a folder whose name has a colon."""
+        named = super().named_module(recipe)
+        return None if named is None or Path(named).exists() else named
+
     def reopened(self, recipe: MoleculeRecipe, folder: Path) -> MoleculeRecipe:
         """Returns the recipe of a fine-tuning of the folder's encoder, without pre-training."""
         if self.named_module(recipe):
@@ -194,14 +199,16 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
 
     def next_command(self, recipe: MoleculeRecipe, data: Molecules, folder: str, dataset: str) -> str:
         """Returns the command that embeds the first labelled data set."""
-        return super().next_command(recipe, data, folder, dataset.partition(",")[0])
+        first, comma, _ = dataset.partition(",")
+        quote = "'" if comma and dataset.endswith("'") else ""  # that of the part after the comma
+        return super().next_command(recipe, data, folder, first + quote)
 
     def card(self, recipe: MoleculeRecipe, module: Any, data: Molecules, results: Mapping[str, Any]) -> Card:
         """Returns the text on encoders of molecules."""
         return Card(
             about="An encoder of molecules, given as SMILES: one vector for each.",
             example='["CCO", "c1ccccc1"]',
-            use="`tempplug train molecule --encoder encoder.pt --dataset TABLE.csv` fine-tunes it on labelled molecules.",
+            use=f"On labelled molecules, it is fine-tuned:\n\n```bash\n{_TUNE}\n```",
             metadata={"pipeline_tag": "graph-ml", "tags": ["chemistry"]},
         )
 
@@ -213,6 +220,7 @@ def _unlabelled_file(recipe: MoleculeRecipe, source: Source) -> Path:
     return Path(file)
 
 
+_TUNE = f"tempplug train molecule --encoder {FOLDER}/{ENCODER_FILE} --dataset TABLE.csv --output-dir tuned"
 _AT_ONCE = 256
 """Molecules of a batch of `MoleculeMethod.embed`."""
 

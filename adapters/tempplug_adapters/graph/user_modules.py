@@ -168,6 +168,11 @@ class UserMethod(Method[R, D]):
         augmentations = tuple(self._found.get(each, each) if isinstance(each, str) else each for each in pool)
         return find(recipe.encoder, "encoder") if named else self._encoder, augmentations
 
+    def named_module(self, recipe: Any) -> str | None:
+        """Returns the first module of the user among encoder and augmentations, which are imported to open a folder, too."""
+        words = [*([] if self._augmentations else recipe.augmentations), super().named_module(recipe)]
+        return next((word for word in words if isinstance(word, str) and ":" in word), None)
+
     def origin(self, recipe: R, data: D) -> dict[str, Any]:
         """Returns the names of encoder and augmentations passed from Python."""
         augmentations = [each for each in self._augmentations if not isinstance(each, str)]

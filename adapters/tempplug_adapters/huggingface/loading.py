@@ -5,16 +5,21 @@ No other module calls ``from_pretrained``, which a test checks. Messages of tran
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from json import JSONDecodeError
+from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoTokenizer, ImageProcessingMixin, PreTrainedModel
+from transformers.utils.hub import cached_file
 
-from tempplug.errors import ConfigError, TempplugError
+from tempplug.errors import ConfigError, NonFiniteError, TempplugError
+from tempplug_adapters.encoder_checks import check_finite_weights, some_names
 from tempplug_adapters.own_modules import create_module, find
 from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 
@@ -22,7 +27,8 @@ from tempplug_adapters.storage.tensors import tensors_alone, why_refused
 def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose: str = "", **options: Any) -> Any:
     """Returns a pretrained model in float32.
 
-    A missing weight is an error, because its values would be random; only a pooler that is not used may be missing.
+    A missing weight is an error, because its values would be random; only a pooler that is not used may be missing. A
+    superfluous one is an error, too, because the model was trained with it; only those of heads and poolers may be left out.
 
     Args:
         auto_class: ``AutoModel`` or another class with ``from_pretrained``.
@@ -32,7 +38,8 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
         options: options of ``from_pretrained``.
 
     Raises:
-        ConfigError: the model cannot be loaded, or weights of its architecture or a required pooler are missing.
+        ConfigError: the model cannot be loaded; weights of its architecture or a required pooler are missing; there are
+            weights that the architecture has no place for; or a weight is not finite.
     """
     with explained(name):
         model, report = auto_class.from_pretrained(
@@ -43,17 +50,56 @@ def load_pretrained(auto_class: Any, name: str, *, pooler: bool = False, purpose
             trust_remote_code=False,
             **options,
         )
-    missing = [key for key in report["missing_keys"] if "pooler." not in key]
-    faulty = sorted(missing) + sorted(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])
-    if faulty:
-        wanted = f" Wanted is {purpose}." if purpose else ""
-        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {faulty[0]}.{wanted}")
+    _check_names(name, model, report, purpose)
+    _check_finite(name, model)
     if pooler and (getattr(model, "pooler", None) is None or any("pooler." in key for key in report["missing_keys"])):
         raise ConfigError(
             f"model='{name}' has no weights of a pooler of its own, which pooling='cls' reads; choose cls_before_pooler, the "
             "same token without it, or another pooling."
         )
     return model
+
+
+_HEADS = re.compile(
+    r"\w*head\w*|\w*(predict|classifi)\w*|cls|score|fc|dense|decoder|norm|layernorm|lm_loss|pred_layer|qa_outputs|splinter_qass|"
+    r"vocab_\w+|sequence_summary|\w+_proj(ection)?|project_\w+|quantizer|final_logits_bias|encoder_to_decoder"
+)
+"""Names that the architectures of transformers give to parts around the model itself: heads of pretraining and of tasks."""
+_UNUSED = re.compile(r"(^|\.)(pooler|seq_relationship|mask_token)\b")
+"""Parts inside of a model that only its pretraining or some tasks use."""
+
+
+def _check_names(name: str, model: PreTrainedModel, report: Mapping[str, Any], purpose: str = "") -> None:
+    """Raises ConfigError if weights are missing, superfluous or of another shape.
+
+    Args:
+        name: of the model, as given by the user.
+        model: as loaded.
+        report: of ``from_pretrained``.
+        purpose: see `load_pretrained`.
+    """
+    missing = [key for key in report["missing_keys"] if "pooler." not in key]
+    if faulty := [*missing, *(f"{key} (of another shape)" for key, *_ in report["mismatched_keys"])]:
+        wanted = f" Wanted is {purpose}." if purpose else ""
+        raise ConfigError(f"model='{name}' lacks weights of its architecture, such as {some_names(faulty)}.{wanted}")
+    parts = {part for part, _ in model.named_children()} | {part for part, _ in model.named_parameters(recurse=False)}
+    superfluous = []
+    for key in report["unexpected_keys"]:
+        part = key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0]
+        if not _UNUSED.search(key) and (part in parts or not _HEADS.fullmatch(part)):
+            superfluous.append(key)
+    if superfluous:
+        raise ConfigError(
+            f"model='{name}' has weights that its config.json has no place for in a {type(model).__name__}, such as "
+            f"{some_names(superfluous)}: restore the config.json that it was trained with."
+        )
+
+
+def _check_finite(name: str, model: torch.nn.Module) -> None:
+    try:
+        check_finite_weights(model.state_dict())
+    except NonFiniteError as error:
+        raise ConfigError(f"model='{name}' cannot be used: {error}") from error
 
 
 def own_model(model: Any, word: str | None) -> Any:
@@ -124,11 +170,27 @@ def load_image_settings(name: str) -> dict[str, Any] | None:
 
 
 def load_sentence_transformer(name: str, device: str | torch.device = "cpu") -> Any:
-    """Returns a SentenceTransformer that uses only modules of sentence-transformers; raises ConfigError."""
+    """Returns a SentenceTransformer that uses only modules of sentence-transformers; raises as `load_pretrained`."""
     from sentence_transformers import SentenceTransformer
 
     with explained(name):
-        return SentenceTransformer(name, device=str(device), trust_remote_code=False)
+        model = SentenceTransformer(name, device=str(device), trust_remote_code=False)
+        listed = cached_file(name, "modules.json", _raise_exceptions_for_missing_entries=False)
+        folders = [""] if listed is None else [each["path"] for each in json.loads(Path(listed).read_text(encoding="utf-8"))]
+        for folder, module in zip(folders, model, strict=False):
+            network = getattr(module, "auto_model", None)
+            if isinstance(network, PreTrainedModel) and not hasattr(network, "peft_config"):
+                # the library keeps no report of the weights; on the device "meta" they are not read again
+                options: dict[str, Any] = {
+                    "subfolder": folder,
+                    "config": network.config,
+                    "device_map": "meta",
+                    "ignore_mismatched_sizes": True,
+                }
+                unread: Any = type(network).from_pretrained(name, output_loading_info=True, **options)
+                _check_names(name, *unread)
+    _check_finite(name, model)
+    return model
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from tempplug import embeddings
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.options import Number
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.modes import Progress, evaluating, silent
 
@@ -47,6 +48,7 @@ def represent(
         ConfigError: ``batch_size`` or ``size`` is less than 1.
         DataError: there is no image.
         ShapeError: the backbone does not return a matrix with one row per image.
+        NonFiniteError: a representation is not finite.
     """
     for name, value in (("batch_size", batch_size), ("size", size)):
         Number(at_least=1, integer=True, optional=name == "size").check(f"{name}={value}", value)
@@ -69,6 +71,7 @@ def represent(
                 found = torch.empty(len(images), rows.shape[1], dtype=torch.promote_types(rows.dtype, torch.float32))
             found[index] = rows.to("cpu", found.dtype)
             progress((int(index[-1]) + 1) / len(images))
+    check_finite_rows(found, f"the representations of the images of '{images.name}'")
     return found
 
 

@@ -16,30 +16,31 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from tempplug.errors import DataError, MissingDependencyError, TempplugError
+from tempplug.errors import DataError, MissingDependencyError, NonFiniteError, TempplugError
+from tempplug_adapters.encoder_checks import check_finite_weights, load_state
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
 from tempplug_adapters.images.networks import CLASSIFIERS, RESNETS, VITS
+from tempplug_adapters.quoting import fenced
 from tempplug_adapters.storage.files import one_line, write_into
 from tempplug_adapters.storage.manifest import MANIFEST, verify
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.checkpoints import SETTINGS_FILE, STATE_FILE
-from tempplug_adapters.training.method import ENCODER_FILE
+from tempplug_adapters.training.method import ENCODER_FILE, FOLDER
 
 CONFIG_FILE, PROCESSOR_FILE = "config.json", "preprocessor_config.json"
 _PREFIX = "step.backbone."
 _PLACES = {
-    "timm": 'timm.create_model("{name}", num_classes=0)',
-    "torchvision": 'torchvision.models.get_model("{name}")',
-    "lightly": 'lightly.models.ResNetGenerator("{name}")',
+    "timm": ("timm", "timm.create_model({name!r}, num_classes=0)"),
+    "torchvision": ("torchvision", "torchvision.models.get_model({name!r})"),
+    "lightly": ("lightly.models", "lightly.models.ResNetGenerator({name!r})"),
 }
-_OPEN = """Without tempplug, {made}
-
-```python
-{lines}
-```
-"""
-_STATE = """weights = torch.load("FOLDER/encoder.pt", weights_only=True)
-network.load_state_dict({name[7:]: value for name, value in weights.items() if name[:7] == "module."}, strict=True)"""
+"""How to make the networks of packages: what to import, and the call."""
+_STATE = f"""weights = torch.load({FOLDER} + "/{ENCODER_FILE}", weights_only=True)
+network.load_state_dict({{name[7:]: value for name, value in weights.items() if name[:7] == "module."}}, strict=True)"""
+_EXPORT = f"tempplug export --checkpoint {FOLDER} --output resnet.pth"
+_STEM = "network.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False)\nnetwork.maxpool = torch.nn.Identity()\n"
+_WIDTH = 64
+"""Channels of the first stage of torchvision's ResNets."""
 
 
 def save_backbone(backbone: nn.Module, folder: Path, image_size: int) -> None:
@@ -77,26 +78,26 @@ def opens_with_auto_model(network: nn.Module) -> bool:
 
 
 def how_to_open(name: str, backbone: Any, stem: str | None = None) -> str:
-    """Returns how to open a saved backbone without tempplug, in Markdown with FOLDER for the output folder."""
+    """Returns how to open a saved backbone without tempplug, in Markdown with `FOLDER`; empty where no package opens it."""
     library, _, model = name.partition(":")
     network: Any = backbone.module
     if opens_with_auto_model(network):
-        lines = 'from transformers import AutoModel\n\nnetwork = AutoModel.from_pretrained("FOLDER")'
-        return _OPEN.format(made=f"transformers opens it; images are normalised as in `{PROCESSOR_FILE}`:", lines=lines)
-    if name in RESNETS:
-        small = "; network.conv1 = torch.nn.Conv2d(3, 64, 3, padding=1, bias=False); network.maxpool = torch.nn.Identity()"
-        lines = f"network = torchvision.models.{name}(); network.fc = torch.nn.Identity(){small if stem == 'cifar' else ''}\n"
+        lines = f"from transformers import AutoModel\n\nnetwork = AutoModel.from_pretrained({FOLDER})"
+        return f"transformers opens it, too; images are normalised as in `{PROCESSOR_FILE}`:\n\n{fenced('python', lines)}"
+    if name in RESNETS and network.config.embedding_size == _WIDTH:
+        lines = f"import torch\nimport torchvision\n\nnetwork = torchvision.models.{name}()\nnetwork.fc = torch.nn.Identity()\n"
+        lines += _STEM if stem == "cifar" else ""
         lines += 'network.load_state_dict(torch.load("resnet.pth", weights_only=True), strict=True)'
-        made = "torchvision opens what `tempplug export --checkpoint FOLDER --output resnet.pth` writes (width 64):"
-        return _OPEN.format(made=made, lines=lines)
+        return f"torchvision opens what is exported:\n\n{fenced('bash', _EXPORT)}\n\n{fenced('python', lines)}"
     if library in _PLACES:
-        line = f"network = {_PLACES[library].format(name=model)}"
+        module, call = _PLACES[library]
+        lines = f"import {module}\nimport torch\n\nnetwork = {call.format(name=model)}\n"
         for attribute in CLASSIFIERS if library != "timm" else ():
             if isinstance(kept := getattr(network, attribute, None), nn.Sequential):
                 cut = f"network.{attribute}[:{len(kept)}]" if len(kept) else "torch.nn.Identity()"
-                line += f"; network.{attribute} = {cut}"
+                lines += f"network.{attribute} = {cut}\n"
                 break
-        return _OPEN.format(made=f"{library} opens it:", lines=f"{line}\n{_STATE}")
+        return f"{library} opens it, too:\n\n{fenced('python', lines + _STATE)}"
     return ""
 
 
@@ -120,6 +121,7 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
 
     Raises:
         DataError: it cannot be read, or is not of a vision training.
+        NonFiniteError: its weights are not finite.
     """
     file = weights_file(checkpoint)
     try:
@@ -139,6 +141,10 @@ def read_backbone(checkpoint: str | Path) -> tuple[dict[str, Any], dict[str, Ten
         content = {name.removeprefix(_PREFIX): values for name, values in names.items() if name.startswith(_PREFIX)}
     if not (isinstance(content, dict) and {"mean", "std"} <= content.keys()):
         raise DataError(f"{file} has no weights of a Backbone: it lacks 'mean' or 'std'.")
+    try:
+        check_finite_weights(content)
+    except NonFiniteError as error:
+        raise NonFiniteError(f"{file} cannot be used: {error}") from error
     return settings, content
 
 
@@ -152,6 +158,7 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
 
     Raises:
         DataError: it cannot be read, is not of a vision training, or its settings and weights do not fit.
+        NonFiniteError: its weights are not finite.
         MissingDependencyError: the backbone is of a package that is not installed.
     """
     settings, state = read_backbone(checkpoint)
@@ -164,7 +171,7 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     try:
         by_name = name in RESNETS or name in VITS or is_own(name) or not (Path(checkpoint) / CONFIG_FILE).is_file()
         backbone = create_backbone(name if by_name else f"transformers:{checkpoint}", **_options(name, settings, state))
-        backbone.load_state_dict(state)
+        load_state(backbone, state)
     except MissingDependencyError:
         raise
     except (TempplugError, RuntimeError, KeyError, TypeError) as error:

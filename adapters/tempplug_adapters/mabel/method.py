@@ -32,7 +32,7 @@ from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.simcse.data import Sentences, read_samples
 from tempplug_adapters.simcse.model import initialise
 from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
-from tempplug_adapters.training.method import Card, Restored, Run, Source
+from tempplug_adapters.training.method import FOLDER, Card, Restored, Run, Source
 
 POOLING = "cls_before_pooler"
 """The vector of a sentence: [CLS], which the projection of the training reads."""
@@ -236,7 +236,7 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
         return Card(
             about="A masked language model with less gender bias. A sentence's vector is the last hidden state of [CLS].",
             example='["The doctor finished her shift.", "The doctor finished his shift."]',
-            use="transformers opens the folder, too: `AutoModelForMaskedLM.from_pretrained(FOLDER)`, or `AutoModel`.",
+            use=f"transformers opens the folder, too:\n\n```python\n{_USE}\n```",
             base=recipe.model_name_or_path,
             metadata={"library_name": "transformers", "pipeline_tag": "fill-mask"},
         )
@@ -246,3 +246,8 @@ def _gender_words(recipe: MabelRecipe, source: Source) -> Path:
     if recipe.gender_words:
         return Path(recipe.gender_words)
     return find_bias_file(source.data_dir, GENDER_WORDS, "MABEL's list of words")
+
+
+_USE = f"""from transformers import AutoModelForMaskedLM
+
+network = AutoModelForMaskedLM.from_pretrained({FOLDER})"""

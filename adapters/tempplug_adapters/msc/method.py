@@ -19,7 +19,8 @@ from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone, is_own
@@ -30,10 +31,11 @@ from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.msc.model import MSC, centre_of, default_frozen_blocks, freeze_blocks, load_backbone
 from tempplug_adapters.msc.one_class import OneClassData, one_class
 from tempplug_adapters.msc.recipe import AUGMENTATION, MOBILENET, MSCRecipe
+from tempplug_adapters.quoting import code
 from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.checkpoints import weights_checksum
-from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
+from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Restored, Run, Source
 
 NORMAL_FILE: Final = "normal.pt"
 """In the output folder: representations of the normal training images, [N, F], which scores are measured from."""
@@ -208,7 +210,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         backbone = load_trained(folder, recipe.backbone).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         try:
             normal = read_tensors(folder / NORMAL_FILE)
-        except DataError as error:
+            check_finite_rows(normal, "the representations")
+        except (DataError, NonFiniteError) as error:
             raise DataError(f"{folder / NORMAL_FILE} cannot be read: {error}") from error
         return Restored(backbone, backbone=backbone, normal=normal, roc_auc_before=kept["roc_auc_before"])
 
@@ -238,11 +241,11 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         """Returns the text on anomaly detectors."""
         name = recipe.backbone if ":" in recipe.backbone else f"transformers:{recipe.backbone}"
         return Card(
-            about=f"A detector of images that are not '{data.images.normal_class}': the further an image is from those of the "
-            "training, the more anomalous it is.",
+            about=f"A detector of images that are not {code(data.images.normal_class)}: the further an image is from those of "
+            "the training, the more anomalous it is.",
             example='["image.jpg"]',
-            use="`tempplug score FOLDER IMAGES` gives the anomaly score of each image, a threshold and a picture of the "
-            f"highest.\n\n{how_to_open(name, module.backbone)}",
+            use="The anomaly score of each image, a threshold and a picture of the highest:\n\n"
+            f"```bash\ntempplug score {FOLDER} IMAGES\n```\n\n{how_to_open(name, module.backbone)}",
             base=recipe.backbone,
             metadata={
                 "pipeline_tag": "image-feature-extraction",

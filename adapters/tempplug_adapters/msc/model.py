@@ -19,7 +19,8 @@ from torch.nn import functional as F
 from transformers import MobileNetV2Config, MobileNetV2ForImageClassification
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError, DataError
+from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug_adapters.encoder_checks import load_state
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
 from tempplug_adapters.msc.recipe import MOBILENET, MOBILENET_FILE
 from tempplug_adapters.storage.tensors import read_tensors
@@ -190,10 +191,9 @@ def load_mobilenet(weights: str | Path) -> Any:
     with torch.device("meta"):  # no initial weights are drawn, which would take seconds and random numbers
         model: Any = MobileNetV2ForImageClassification(config)
     try:
-        model.load_state_dict({_renamed(name): value for name, value in state.items()}, assign=True)
-    except RuntimeError as error:
-        reason = next((line.strip() for line in str(error).splitlines()[1:]), str(error))
-        raise DataError(f"{weights} does not fit MobileNetV2 1.0 of torchvision: {reason}") from error
+        load_state(model, {_renamed(name): value for name, value in state.items()}, assign=True)
+    except (DataError, NonFiniteError) as error:
+        raise DataError(f"{weights} does not fit MobileNetV2 1.0 of torchvision: {error}") from error
     for module in model.modules():
         if isinstance(module, nn.ReLU6):
             module.inplace = True

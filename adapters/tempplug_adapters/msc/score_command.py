@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.ending import ending, number
+from tempplug_adapters.quoting import shell_line
 from tempplug_adapters.storage.files import make_folder, write_file, write_text
 from tempplug_adapters.training.use_command import SPLIT, open_folder, read_inputs, trained_parser
 
@@ -81,8 +81,8 @@ def main(arguments: list[str]) -> int:
         *(f"{number(float(scores[row])):>10}  {names[row][-66:]}" for row in order[:_SHOWN]),
         f"wrote {options.output} and {picture}",
     ]
-    better = shlex.join(["tempplug", "score", options.folder, options.images, "--validation", "NORMAL_IMAGES"])
-    vectors = shlex.join(["tempplug", "embed", options.folder, options.images, "--output", "vectors.npy"])
+    better = shell_line("tempplug", "score", options.folder, options.images, "--validation", "NORMAL_IMAGES")
+    vectors = shell_line("tempplug", "embed", options.folder, options.images, "--output", "vectors.npy")
     print(ending(said, {}, better if options.validation is None else vectors))
     return 0
 

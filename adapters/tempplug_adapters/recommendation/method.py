@@ -7,7 +7,6 @@ ranks, ties and NaN scores are counted against the target.
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,17 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.own_modules import create_module, find
+from tempplug_adapters.quoting import shell_flag
 from tempplug_adapters.recommendation.interaction_files import files_of, load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges, numbered
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
-from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.files import inside, one_line
 from tempplug_adapters.storage.fingerprint import grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
-from tempplug_adapters.training.method import Card, Inputs, Method, Run, Source, load_weights
+from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Run, Source, load_weights
 
 CUTOFFS = (1, 5, 10)
 SAMPLED = 100
@@ -111,6 +112,7 @@ def evaluate_ranker(
         rows = np.arange(first, min(first + ROWS, len(examples)))
         histories, lengths, wanted = data.batch(examples[rows])
         scores = ranker(histories, lengths)
+        check_finite_rows(scores, "the scores of items", start=first)
         wanted = wanted.to(scores.device)
         if "full" in found:
             found["full"].append(full_ranks(scores, wanted, histories.to(scores.device)).cpu())
@@ -214,7 +216,7 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def restore(self, recipe: S, kept: Mapping[str, Any], folder: Path) -> nn.Module:
         """Returns the module of the folder with its interactions as ``data``."""
-        file = folder / kept["users_and_items"]
+        file = inside(folder, kept["users_and_items"], "users_and_items of tempplug.json")
         try:
             data = Interactions.restored(read_tensors(file), recipe.max_length, recipe.validation_share)
         except (DataError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -243,13 +245,16 @@ class RecommendationMethod(Method[S, Interactions]):
 
         Raises:
             UnknownNameError: there is no such user.
+            NonFiniteError: a score is not finite.
         """
         data, ranker = module.data, self.ranker(recipe, module, module.data, "test")
         histories = [data.known(user) for user in users]
         found = []
         for first in range(0, len(histories), ROWS):
             part = data.padded(histories[first : first + ROWS])
-            scores = ranker(*part).cpu().float().scatter(1, part[0], -torch.inf)  # the padding among them
+            scores = ranker(*part).cpu().float()
+            check_finite_rows(scores, "the scores of items", users[first : first + ROWS])
+            scores = scores.scatter(1, part[0], -torch.inf)  # the padding among them
             scores[:, 0] = -torch.inf
             values, numbers = scores.topk(min(top, data.item_count), dim=1)
             for row, items in zip(values.tolist(), numbers.tolist(), strict=True):
@@ -259,14 +264,15 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def next_command(self, recipe: S, data: Interactions, folder: str, dataset: str) -> str:
         """Returns the command that recommends items to the first user."""
-        return f"tempplug recommend {folder} --user {shlex.quote(data.users[0])} --top 10"
+        return f"tempplug recommend {folder} {shell_flag('--user', data.users[0])} --top 10"
 
     def card(self, recipe: S, module: Any, data: Interactions, results: Mapping[str, Any]) -> Card:
         """Returns the text on recommenders."""
         return Card(
             about=f"A recommender of the next of {data.item_count} items: a history of items has a vector, and so has an item.",
             example=f"[{[str(data.names[0])]}]",
-            use="`tempplug recommend FOLDER --user USER --top 10` gives the items that come next for a user of the training.",
+            use="The items that come next for a user of the training:\n\n```bash\n"
+            f"tempplug recommend {FOLDER} {shell_flag('--user', data.users[0])} --top 10\n```",
             metadata={"pipeline_tag": "other", "tags": ["recommendation"]},
         )
 

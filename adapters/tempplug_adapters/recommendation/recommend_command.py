@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.ending import LINES, WIDTH, ending, number
+from tempplug_adapters.quoting import shell_flag, shell_word
 from tempplug_adapters.storage.files import make_folder, write_text
 from tempplug_adapters.training.use_command import open_folder, trained_parser
 
@@ -55,5 +55,6 @@ def main(arguments: list[str]) -> int:
     module: Any = trained.module
     known = module.data.users
     other = known[(known.index(options.user[0]) + 1) % len(known)]
-    print(ending(said, {}, f"tempplug recommend {shlex.quote(options.folder)} --user {shlex.quote(other)} --top {options.top}"))
+    then = f"tempplug recommend {shell_word(options.folder)} {shell_flag('--user', other)} --top {options.top}"
+    print(ending(said, {}, then))
     return 0

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, POOLINGS, check_pooling
+from tempplug_adapters.storage.files import inside
 
 ENCODER_FILE = "tempplug_encoder.json"
 MODULES_FILE = "modules.json"
@@ -101,9 +102,12 @@ def read_encoder_settings(folder: Path, pooling: str | None = None, prompt_name:
 def _module_kinds(folder: Path, modules: list[dict[str, Any]]) -> list[tuple[str, str]]:
     """Returns the class name and the folder of each module of a sentence-transformers model."""
     try:
-        return [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
+        kinds = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in modules]
     except (KeyError, TypeError) as error:
         raise DataError(f"{folder / MODULES_FILE}: each module must be an object with type and path.") from error
+    for _, path in kinds:
+        inside(folder, path, MODULES_FILE)
+    return kinds
 
 
 def _prompt(library: dict[str, Any], name: str | None) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor, distributed
 
 from tempplug.distributed import active
 from tempplug.errors import ConfigError, ShapeError
+from tempplug_adapters.encoder_checks import check_finite_rows
 
 Encode = Callable[[list[str]], Tensor]
 """From n sentences to their vectors [n, D], without gradient."""
@@ -48,7 +49,7 @@ def encode_distinct(
 
     Raises:
         ShapeError: ``encode`` does not return one vector a sentence, or vectors of different widths.
-        ConfigError: a vector is not finite.
+        NonFiniteError: a vector is not finite.
     """
     ordered = sorted(dict.fromkeys(sentences), key=len, reverse=True)
     letters, read = max(1, sum(map(len, ordered))), 0
@@ -60,10 +61,7 @@ def encode_distinct(
         if vectors.ndim != 2 or len(vectors) != count or wanted not in ("D", vectors.shape[1]):
             raise ShapeError(f"the encoder returned {list(vectors.shape)} for {count} sentences, not [{count}, {wanted}].")
         vectors = vectors.to("cpu", torch.promote_types(vectors.dtype, torch.float32))
-        finite = vectors.isfinite().all(dim=1)
-        if not finite.all():
-            sentence = batch[int(finite.logical_not().nonzero()[0])]
-            raise ConfigError(f"the encoder returned NaN or infinity for {sentence!r}; its weights may have diverged.")
+        check_finite_rows(vectors, "the vectors of a batch of texts", batch)
         batches.append(vectors)
         read += sum(map(len, batch))
         progress(read / letters)

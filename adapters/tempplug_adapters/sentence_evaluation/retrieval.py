@@ -77,7 +77,8 @@ def evaluate_retrieval(
 
     Raises:
         UnknownNameError: a collection is unknown.
-        ConfigError: an option is out of range, or a vector is not finite.
+        ConfigError: an option is out of range.
+        NonFiniteError: a vector is not finite.
         ShapeError: the encoder does not return one vector a text, or vectors of different widths.
         DataError: a file is missing or malformed.
     """

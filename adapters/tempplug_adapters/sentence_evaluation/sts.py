@@ -161,9 +161,10 @@ def evaluate_sts(
 
     Raises:
         UnknownNameError: a task is unknown.
-        ConfigError: an option is out of range; mteb is chosen but not installed; a vector is not finite; or all pairs of a
-            task have the same similarity (a collapsed encoder), which leaves the correlation undefined. NaN or 0 could enter
-            an average or the choice of a checkpoint.
+        ConfigError: an option is out of range; mteb is chosen but not installed; or all pairs of a task have the same
+            similarity (a collapsed encoder), which leaves the correlation undefined. NaN or 0 could enter an average or the
+            choice of a checkpoint.
+        NonFiniteError: a vector is not finite.
         ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
         DataError: a data file is missing or malformed.
 

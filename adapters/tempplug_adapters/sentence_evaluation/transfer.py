@@ -234,7 +234,8 @@ def evaluate_transfer(
 
     Raises:
         UnknownNameError: a task is unknown.
-        ConfigError: an option is out of range, a vector is not finite, or senteval is not installed or fails.
+        ConfigError: an option is out of range, or senteval is not installed or fails.
+        NonFiniteError: a vector is not finite.
         ShapeError: the encoder does not return one vector a sentence, or vectors of different widths.
         DataError: a data file is missing or malformed, or a class has fewer rows than there are folds.
 

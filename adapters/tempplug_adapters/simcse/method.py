@@ -29,7 +29,7 @@ from tempplug_adapters.simcse.model import SimCSEModel
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
 from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
 from tempplug_adapters.storage.files import write_json
-from tempplug_adapters.training.method import RESAMPLED_FILE, Card, Restored, Run, Source
+from tempplug_adapters.training.method import FOLDER, RESAMPLED_FILE, Card, Restored, Run, Source
 
 RESAMPLES = 200
 """Samples of the pairs of the STS test sets that the mean of these is measured on, too."""
@@ -209,7 +209,13 @@ IN_TRANSFORMERS: Final = {
     "avg_top2": "the mean over the tokens of the attention mask of `AutoModel`'s `(hidden_states[-2] + hidden_states[-1]) / 2`",
 }
 """How to compute a sentence embedding without sentence-transformers, by pooling."""
-_LIBRARY = "sentence-transformers opens the folder, too: `SentenceTransformer(FOLDER).encode(sentences)`."
+_LIBRARY = f"""sentence-transformers opens the folder, too:
+
+```python
+from sentence_transformers import SentenceTransformer
+
+vectors = SentenceTransformer({FOLDER}).encode(["A man is playing a guitar."])
+```"""
 _PAPER = """@inproceedings{gao2021simcse,
     title = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
     author = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},

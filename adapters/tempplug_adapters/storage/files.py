@@ -15,10 +15,10 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
-from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.errors import ConfigError, DataError, TempplugError, quoted
 
 _TEMPORARY = re.compile(r".*\.(\d+)\.tmp")
 
@@ -116,6 +116,26 @@ def write_into(folder: str | Path, write: Callable[[Path], Any]) -> None:
                 to_disk(parent)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
+
+
+def inside(folder: str | Path, name: Any, source: str) -> Path:
+    """Returns the path of a file or folder that a file of a folder names.
+
+    Args:
+        folder: the folder.
+        name: the name, relative to the folder.
+        source: where the name is written, for the message.
+
+    Raises:
+        DataError: it lies outside of the folder: it is absolute, leads upwards, in the notation of any system, or by a link.
+    """
+    root = Path(folder).resolve()
+    # in the cache of the Hugging Face hub, the files of a snapshot are links to a folder beside it
+    own = root.parent.parent if root.parent.name == "snapshots" else root
+    parts = PureWindowsPath(name) if isinstance(name, str) else None  # it knows the separators of all systems
+    if parts is None or "\0" in name or parts.anchor or ".." in parts.parts or not (root / name).resolve().is_relative_to(own):
+        raise DataError(f"{source} names {quoted(str(name))}, which must be a path inside of '{folder}'.")
+    return Path(folder) / str(name)
 
 
 def temporary_name(path: Path) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.storage.files import explained, to_disk, write_json
+from tempplug_adapters.storage.files import explained, inside, to_disk, write_json
 
 MANIFEST = "manifest.json"
 
@@ -62,7 +62,7 @@ def verify(folder: str | Path, wanted: Collection[str] = (), *, thoroughly: bool
     if not whole:
         raise DataError(f"its {MANIFEST} is damaged.")
     for name in dict.fromkeys((*wanted, *files)):
-        file = root / name
+        file = inside(root, name, f"its {MANIFEST}")
         try:
             length = file.stat().st_size if file.is_file() and name in files else None
             damaged = thoroughly and length is not None and checksum(file) != files[name]["sha256"]

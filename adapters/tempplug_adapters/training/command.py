@@ -6,7 +6,6 @@ Frameworks are imported only when training starts, so that ``--help`` and invali
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from contextlib import suppress
 from dataclasses import fields
@@ -16,6 +15,7 @@ from typing import Any
 from tempplug.errors import ConfigError, nearest
 from tempplug.parser import Help
 from tempplug_adapters.ending import ending
+from tempplug_adapters.quoting import shell_word
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
@@ -100,7 +100,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             callbacks=[line],
             evaluation_progress=line.evaluating,
         )
-    return results, method.next_command(recipe, data, *(shlex.quote(str(each)) for each in (parsed.output_dir, parsed.dataset)))
+    return results, method.next_command(recipe, data, shell_word(parsed.output_dir), shell_word(parsed.dataset))
 
 
 def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, Any]:

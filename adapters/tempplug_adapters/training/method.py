@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError
 from tempplug.negatives.base import joined_spec
 from tempplug_adapters.contexts import refuse_missing
+from tempplug_adapters.encoder_checks import load_state
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import one_line
@@ -30,6 +31,8 @@ from tempplug_adapters.training.recipe import Recipe
 R = TypeVar("R", bound=Recipe)
 D = TypeVar("D")
 
+FOLDER = "\0"
+"""Stands for the output folder in the snippets of a `Card`; no quoted name has this character."""
 ENCODER_FILE = "encoder.pt"
 """Weights of the trained encoder in the output folder: a ``state_dict``."""
 
@@ -71,12 +74,14 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Card:
-    """The parts of an output folder's README.md that differ by method.
+    """The parts of an output folder's README.md that differ by method; its snippets can be run beside the folder.
 
     Attributes:
         about: description of the encoder and its vectors, one or two sentences.
         example: argument of ``embed``, as Python.
-        use: further ways to load the encoder, in Markdown; FOLDER is replaced by the name of the folder.
+        use: further ways to load the encoder, in Markdown; in its blocks of ``python`` and ``bash``, `FOLDER` stands for the
+            folder, a string or a word of the shell. Names that a user chose are written by `repr` and `quoting`.
+        imports: lines of Python that the example needs.
         base: pretrained model that the training began with, a folder or a name on the hub; None for random weights.
         metadata: of the hub, see `huggingface_hub.ModelCardData`.
         scores: tables of scores by the title of their column; None: one table of all metrics.
@@ -86,6 +91,7 @@ class Card:
     about: str
     example: str
     use: str = ""
+    imports: str = ""
     base: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Mapping[str, float]] | None = None
@@ -108,10 +114,10 @@ class Restored(nn.Module):
 
 
 def load_weights(encoder: nn.Module, folder: Path) -> None:
-    """Loads the weights of an encoder that `Method.save` wrote; raises DataError if they are missing, damaged or others."""
+    """Loads the weights of an encoder that `Method.save` wrote; raises DataError if they are damaged, others or not finite."""
     file = folder / ENCODER_FILE
     try:
-        encoder.load_state_dict(read_tensors(file))
+        load_state(encoder, read_tensors(file))
     except (DataError, RuntimeError, LookupError, TypeError, ValueError, AttributeError) as error:
         raise DataError(f"{file} cannot be loaded: {one_line(error, lines=2)}") from error
 

@@ -266,6 +266,7 @@ def train(
         if checkpoint is None:
             method.prepare(recipe, module, data, evaluation)
         seconds = _train(trainer, checkpoint)
+        trainer.check_weights()
         figures = trainer.evaluate(final=True) if evaluate else {}
         state = trainer.state
         losses = [entry["loss"] for entry in state.log_history if "loss" in entry]

@@ -16,7 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import yaml  # type: ignore[import-untyped]
 from huggingface_hub import ModelCardData
+from packaging.version import InvalidVersion, Version
 from torch import Tensor, nn
 from transformers import set_seed
 
@@ -24,12 +26,14 @@ from tempplug import __version__
 from tempplug.errors import DataError, TempplugError, UnknownNameError
 from tempplug.plugins import AdapterInfo, CommandInfo, registry
 from tempplug_adapters.announcement import bibtex
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.ending import number
 from tempplug_adapters.modes import Progress, evaluating, silent
+from tempplug_adapters.quoting import code, escape_markdown, fenced, shell_word
 from tempplug_adapters.storage.files import one_line, write_json, write_text
 from tempplug_adapters.storage.fingerprint import Fingerprint, changed_groups, listed
 from tempplug_adapters.training.batches import seed_of
-from tempplug_adapters.training.method import Method, Run, Source
+from tempplug_adapters.training.method import FOLDER, Method, Run, Source
 
 FOLDER_FILE = "tempplug.json"
 """In an output folder: method, class, data set, recipe, preprocessing, and the names of labels."""
@@ -101,10 +105,16 @@ class Trained(nn.Module):
         """Calls a function of the method by name (``embed``; ``score`` of msc; ``recommend`` of recommenders) with an input.
 
         The module is in evaluation mode, nothing has a gradient, and tensors are on the CPU in float32 or more.
+
+        Raises:
+            NonFiniteError: a row of the result is not finite, as where half precision overflows.
         """
         with evaluating(self), torch.no_grad():
             found = getattr(self.method, name)(self.recipe, self.module, *given)
-        return found.to("cpu", torch.promote_types(found.dtype, torch.float32)) if isinstance(found, Tensor) else found
+        if not isinstance(found, Tensor):
+            return found
+        check_finite_rows(found, "the vectors" if name == "embed" else "the scores")
+        return found.to("cpu", torch.promote_types(found.dtype, torch.float32))
 
     def evaluate(
         self, data_dir: str | Path | None = None, dataset: str | None = None, *, progress: Progress = silent
@@ -146,12 +156,15 @@ def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: b
         method: the method, where its encoder came from Python; None: that of the folder.
         trust: whether modules of the user that the folder names, ``MODULE:NAME``, may be imported, which runs their code.
 
+    Warns if a newer version has written the folder.
+
     Raises:
         DataError: there is no such folder, it is incomplete or damaged, or it names a module and is not trusted.
         UnknownNameError: no installed plugin has its method.
         TempplugError: a package or a file that the encoder needs is missing.
     """
     content = read_folder_file(Path(folder), FOLDER_FILE)
+    _warn_of_newer(folder, content.get("tempplug", __version__))
     if method is None:
         name = f"train {content['method']}"
         try:
@@ -170,6 +183,19 @@ def load(folder: str | Path, method: Method[Any, Any] | None = None, *, trust: b
         return Trained(method, Path(folder), content)
     except (KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"{folder} does not fit its {FOLDER_FILE}: {one_line(error, lines=2)}") from error
+
+
+def _warn_of_newer(folder: str | Path, version: Any) -> None:
+    """Warns if a folder was written by a newer version; raises DataError if it names none."""
+    try:
+        newer = Version(version) > Version(__version__)
+    except (InvalidVersion, TypeError) as error:
+        raise DataError(f"{folder}/{FOLDER_FILE} is damaged: tempplug={version!r:.40} is no version.") from error
+    if newer:
+        warnings.warn(
+            f"{folder} was written by tempplug {version}, and this is {__version__}: its vectors may differ; update tempplug.",
+            stacklevel=3,
+        )
 
 
 def read_folder_file(folder: Path, name: str) -> dict[str, Any]:
@@ -198,7 +224,6 @@ def model_card(
     on_the_hub = base and not Path(base).exists() and re.fullmatch(r"([\w.-]+/)?[\w.-]+", base)
     own = {"tags": [], "base_model": base if on_the_hub else None, "model_name": output_name, **card.metadata}
     own["tags"] = [*own["tags"], method.info.name, "tempplug"]
-    used = f"the temperature strategy\n`{strategy.name}`" if strategy is not None else "no temperature strategy"
     training = {
         **{name: results[name] for name in ("strategy", "objective", "negatives") if results.get(name)},
         "samples": f"{results['items']} of {Path(results['dataset']).name or 'data'}",
@@ -207,21 +232,43 @@ def model_card(
     }
     scores = card.scores if card.scores is not None else {"value": results["evaluation"]}
     tables = [_table(head, {name: number(value) for name, value in rows.items()}) for head, rows in scores.items() if rows]
-    citation = [f"```bibtex\n{each}\n```" for each in (card.citation, "" if _plain(strategy) else bibtex(strategy)) if each]
+    citation = [fenced("bibtex", each) for each in (card.citation, "" if _plain(strategy) else bibtex(strategy)) if each]
+    lines = f"{card.imports}\nimport tempplug_adapters".lstrip() + "\n\n"
+    lines += f"model = tempplug_adapters.load({FOLDER})  # this folder\nvectors = model.embed({card.example})"
+    use = [fenced("python", lines), f"For a file or a data set:\n\n{fenced('bash', _EMBED)}", card.use.strip()]
+    metadata: Any = ModelCardData(**own)
     template = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
     return template.format(
-        metadata=ModelCardData(**own).to_yaml(),
-        name=output_name,
+        metadata=_yaml(metadata.to_dict()),
+        name=escape_markdown(output_name),
         about=card.about,
-        base=f"from `{Path(base).name if Path(base).exists() else base}` " if base else "",
-        method=f"`{method.info.name}`" + _reference(method.info.name),
-        strategy=used,
-        example=card.example,
-        use=f"\n{card.use.strip()}\n".replace("FOLDER", output_name) if card.use else "",
-        training=_table("value", {name: f"`{value}`" for name, value in training.items()}, "setting"),
+        base=f"from {code(Path(base).name if Path(base).exists() else base)} " if base else "",
+        method=code(method.info.name) + _reference(method.info.name),
+        strategy=f"the temperature strategy\n{code(strategy.name)}" if strategy is not None else "no temperature strategy",
+        use="\n\n".join(_with_folder(each, output_name) for each in use if each),
+        training=_table("value", {name: code(value) for name, value in training.items()}, "setting"),
         scores="\n\n".join(tables) or "None were measured.",
         citation="\n\n".join(citation) or "See the paper of the method.",
     )
+
+
+_EMBED = f"tempplug embed {FOLDER} DATA --output vectors.npy"
+
+
+def _with_folder(text: str, name: str) -> str:
+    """Returns Markdown with the name of a folder in the place of `FOLDER`, written as the language of the block requires."""
+    words = {"python": repr(name), "bash": shell_word(f"./{name}" if name.startswith("-") else name)}
+
+    def filled(block: re.Match[str]) -> str:
+        return block[0].replace(FOLDER, words.get(block["language"], escape_markdown(name)))
+
+    return re.sub(r"^(?P<fence>```+)(?P<language>\w*)\n.*?^(?P=fence)$", filled, text, flags=re.MULTILINE | re.DOTALL)
+
+
+def _yaml(content: Mapping[str, Any]) -> str:
+    """Returns metadata as YAML, in which characters that cannot be seen are written by their numbers."""
+    visible = all(each.isprintable() for each in json.dumps(content, ensure_ascii=False, default=str))
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=visible)).strip()
 
 
 def _plain(strategy: Any) -> bool:
@@ -230,7 +277,7 @@ def _plain(strategy: Any) -> bool:
 
 def _reference(name: str) -> str:
     try:
-        return f", {registry().get(AdapterInfo, name).reference},"
+        return f", {escape_markdown(registry().get(AdapterInfo, name).reference)},"
     except TempplugError:
         return ""
 
@@ -242,6 +289,7 @@ def _word(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value
 
 
-def _table(head: str, rows: Mapping[str, Any], first: str = "figure") -> str:
-    lines = [f"| {first} | {head} |", "| :-- | :-- |", *(f"| {name} | {value} |" for name, value in rows.items())]
-    return "\n".join(lines)
+def _table(head: str, rows: Mapping[str, str], first: str = "figure") -> str:
+    """Returns a table of Markdown; the values of the rows are Markdown."""
+    named = (f"| {escape_markdown(name)} | {value} |" for name, value in rows.items())
+    return "\n".join([f"| {first} | {head} |", "| :-- | :-- |", *named])

@@ -29,6 +29,7 @@ from transformers import (
 )
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
+from tempplug_adapters.encoder_checks import check_finite_weights
 from tempplug_adapters.huggingface.callback import LogFile, LossProgress
 from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
@@ -253,6 +254,14 @@ class MethodTrainer(Trainer):
             f"the training diverged at epoch {self.state.epoch or 0:.4g}: {how} Lower the learning rate, or raise the "
             "temperature, and begin again in another folder."
         )
+
+    def check_weights(self) -> None:
+        """Raises NonFiniteError if the weights of the encoder are not finite, as after a last step whose gradient is not."""
+        encoder: Any = self.module.encoder
+        try:
+            check_finite_weights(encoder.state_dict())
+        except NonFiniteError as error:
+            raise self._diverged(str(error)) from error
 
     def evaluate(self, *args: Any, metric_key_prefix: str = "eval", final: bool = False, **kwargs: Any) -> dict[str, float]:
         """Logs and returns the method's metrics of the first process as ``eval_NAME``; ``final`` is true after the training.

@@ -6,7 +6,6 @@ Frameworks are imported only after the flags are parsed.
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tempplug.errors import ConfigError, MissingDependencyError
 from tempplug.parser import Parser
 from tempplug_adapters.ending import ending
+from tempplug_adapters.quoting import shell_word
 from tempplug_adapters.storage.files import make_folder, write_file
 from tempplug_adapters.training.flags import device_flag
 
@@ -96,7 +96,7 @@ def embed(arguments: list[str]) -> int:
     _write_vectors(file, vectors, inputs.names)
     said = [f"{len(vectors)} vectors of {vectors.shape[1]} numbers, in the order of {options.data}", f"wrote {file}"]
     show = _SHOW[file.suffix].format(file=str(file))
-    quoted = shlex.quote(show) if set(show) & set('"$`\\!') else f'"{show}"'
+    quoted = shell_word(show) if set(show) & set('"$`\\!') else f'"{show}"'
     print(ending(said, {}, f"python -c {quoted}"))
     return 0
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from tempplug.errors import ConfigError, TempplugError, UnknownNameError, neares
 from tempplug.options import options_of
 from tempplug_adapters.ending import ending
 from tempplug_adapters.evaluation.command import EvalCommand, shown_progress
+from tempplug_adapters.quoting import shell_word
 from tempplug_adapters.training.flags import device_flag
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, EvaluationSettings
 
@@ -109,7 +109,7 @@ def evaluation_table(found: dict[str, Any]) -> str:
         f"            {found['classes']} classes, representations of {found['dimension']} numbers, {found['seconds']:.1f} s",
         *(f"wrote {path}" for path in found.get("plots", [])),
     ]
-    return ending(said, flat, f"tempplug export --checkpoint {shlex.quote(found['checkpoint'])} --output backbone.pth")
+    return ending(said, flat, f"tempplug export --checkpoint {shell_word(found['checkpoint'])} --output backbone.pth")
 
 
 def _main(options: argparse.Namespace) -> int:

@@ -24,6 +24,7 @@ from tempplug_adapters.images.image_data import as_images, find_images
 from tempplug_adapters.images.networks import VITS
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone, save_backbone
+from tempplug_adapters.quoting import code
 from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
 from tempplug_adapters.vision import projection_heads as heads
@@ -348,7 +349,7 @@ class VisionMethod(Method[Any, VisionImages]):
         """Returns the text on image encoders."""
         pretrained = recipe.backbone.partition(":")[2] if recipe.backbone.startswith("transformers:") else None
         return Card(
-            about=f"An image encoder, `{recipe.backbone}`: an image has a vector of {module.encoder.dimension} numbers.",
+            about=f"An image encoder, {code(recipe.backbone)}: an image has a vector of {module.encoder.dimension} numbers.",
             example='["image.jpg"]',
             use=how_to_open(recipe.backbone, module.encoder, recipe.stem),
             base=pretrained,

@@ -9,11 +9,11 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tempplug_adapters.quoting import escape_markdown
 from tempplug_benchmarks.arm import format_settings
 from tempplug_benchmarks.report import across, tables
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.tables import SEPARATOR, Row, Table
-from tempplug_benchmarks.run.fields import plain
 from tempplug_benchmarks.run.plan import slug
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ from tempplug_benchmarks.report.tables import (
     title,
 )
 
-# Ambiguous characters are escaped only where they would be markup: links, entities, emphasis around a word, headings.
-_MARKUP = re.compile(r"[|*`<\\]|\](?=\()|&(?=#?\w+;)|~(?=~)|(?<![^\W_])_|_(?![^\W_])|^[#>]|^[-+](?= )")
 _MARKER = re.compile("<defs>(<path [^>]*>)</defs>")
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
@@ -72,11 +70,6 @@ def markdown_table(table: Table) -> str:
     header = _markdown_row([escape_markdown(name) for name in table.header])
     lines = [header, "|" + "|".join([" :-- ", *[" --: "] * (len(table.header) - 1)]) + "|"]
     return "\n".join([*lines, *(_markdown_row(_emphasised(row)) for row in table.rows)])
-
-
-def escape_markdown(text: str) -> str:
-    """Escapes text for Markdown, so that ``w/ DySTreSS**`` is not read as emphasis, a link or HTML."""
-    return _MARKUP.sub(r"\\\g<0>", plain(text))
 
 
 def _emphasised(row: Row) -> list[str]:
