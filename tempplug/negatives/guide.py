@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from torch import Tensor
 
@@ -36,6 +37,11 @@ class Guide(FalseNegatives):
     weight: Annotated[float, Number(at_least=0, below=1, help="w of such a pair; 0 leaves it out")] = 0.0
     blocks: Blocks = None
 
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises where values are no finite embeddings."""
+        for rows in given.get("guide", {}).values():
+            check_guide(rows)
+
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term of the guide's similarity of each pair."""
         main = pairs.main or pairs
@@ -49,9 +55,14 @@ class Guide(FalseNegatives):
         return AboveThreshold(self.threshold(positive), self.weight, (anchors, candidates))
 
 
-def _unit(rows: Tensor) -> Tensor:
-    """Returns unit rows of the guide's embeddings."""
+def check_guide(rows: Tensor) -> None:
+    """Raises where rows of a guide are no finite embeddings."""
     if rows.ndim != 2 or not rows.is_floating_point():
         raise ShapeError(f"guide= holds {rows.dtype} of shape {list(rows.shape)}; wanted floating-point embeddings [B, E].")
     check_finite("guide", rows)
+
+
+def _unit(rows: Tensor) -> Tensor:
+    """Returns unit rows of the guide's embeddings."""
+    check_guide(rows)
     return unit_rows(rows.detach())[0]

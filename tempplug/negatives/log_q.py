@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -81,20 +81,36 @@ class LogQ(NegativeTerm):
             raise ConfigError(f"index holds {found}; {self.where('size', size)} allows 0 to {size - 1}.")
         return index
 
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises where values of candidates are of another type or shape, not finite, or outside the counted items."""
+        of_rows = next(iter(given.values()), {})
+        for part, values in of_rows.items():
+            if part == "view_a" and "view_b" in of_rows:
+                continue  # in most layouts no candidates, and then of any value
+            if self.size is None:
+                check_log_q(values)
+            else:
+                self._inside(check_row_integers("index", values), self.size)
+
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term of each candidate."""
         if self.size is None:
-            log_q = pairs.of_candidates("candidate_log_q")
-            if log_q.ndim != 1 or not log_q.is_floating_point():
-                raise ShapeError(
-                    f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
-                )
-            check_finite("candidate_log_q", log_q)
+            log_q = check_log_q(pairs.of_candidates("candidate_log_q"))
             return OfCandidate(-log_q.detach().to(pairs.candidates.dtype))
         index = self._inside(check_row_integers("index", pairs.of_candidates("index")), self.size)
         # An item that was never counted, as in evaluation, counts as one occurrence.
         count, total = self.counts[index].clamp(min=1), self.counts.sum().clamp(min=1)
         return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))
+
+
+def check_log_q(log_q: Tensor) -> Tensor:
+    """Returns what a call gives of some of its rows if it is one finite number a row, else raises."""
+    if log_q.ndim != 1 or not log_q.is_floating_point():
+        raise ShapeError(
+            f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
+        )
+    check_finite("candidate_log_q", log_q)
+    return log_q
 
 
 class OfCandidate(TermMap):
