@@ -73,18 +73,19 @@ def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]
     tensors = {name: raw.get(name) for name in names} | {"labels": views.labels, "index": views.index}
     pair = views.uncertainty if isinstance(views.uncertainty, tuple) else None
     tensors |= {"uncertainty": None if pair else views.uncertainty}
-    found = [(name, _fact(name, each)) for name, each in tensors.items() if isinstance(each, Tensor)]
+    of_rows = "hard_negative_mask", *(("hard_negatives",) if views.hard_rows is not None else ())
+    found = [(name, _fact(name, each, 1 + (name in of_rows))) for name, each in tensors.items() if isinstance(each, Tensor)]
     by_row = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
-    by_row |= {"uncertainty": dict(zip(("view_a", "view_b"), pair, strict=True))} if pair else {}
-    return found + [
-        (name, ", ".join(f"{_fact(part, each)} of {part}" for part, each in of.items())) for name, of in by_row.items()
-    ]
+    if pair:
+        by_row["uncertainty"] = dict(zip(("view_a", "view_b"), pair, strict=True))
+    for name, of in by_row.items():
+        found.append((name, ", ".join(f"{_fact(part, each, 1)} of {part}" for part, each in of.items())))
+    return found
 
 
-def _fact(name: str, tensor: Tensor) -> str:
-    leading = [_LEADING.get(name, "B")]
-    if name == "hard_negative_mask" or (name == "hard_negatives" and tensor.ndim == 3):
-        leading = ["B", "k"]
-    shape = ", ".join([*leading, *map(str, tensor.shape[len(leading) :])])
+def _fact(name: str, tensor: Tensor, free: int) -> str:
+    """Returns type and dimensions, such as ``float32 [B, 6] with gradient``; the first ones, 1 or 2, are ``free`` to differ."""
+    leading = ["B", "k"] if free == 2 else [_LEADING.get(name, "B")]
+    shape = ", ".join([*leading, *map(str, tensor.shape[free:])])
     gradient = " with gradient" if tensor.requires_grad and torch.is_grad_enabled() else ""
     return f"{str(tensor.dtype).removeprefix('torch.')} [{shape}]{gradient}"

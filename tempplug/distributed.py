@@ -236,7 +236,7 @@ def _statements(device: torch.device, own: dict[str, Any]) -> list[dict[str, Any
     packed = torch.frombuffer(text, dtype=torch.uint8).to(_device_of_messages(device))
     (lengths,) = _announce([len(text)], device)
     everyone = _exchange([packed], [Rows(tuple(lengths), dist.get_rank(_group()), _group())])[0]
-    return [json.loads(bytes(each.tolist())) for each in everyone.split(lengths)]
+    return [json.loads(bytes(each.tolist())) for each in everyone.split_with_sizes(lengths)]
 
 
 def _message_of_refused(statements: Sequence[dict[str, Any]]) -> str:

@@ -83,7 +83,7 @@ class LogQ(NegativeTerm):
 
     def check_call(self, given: Mapping[str, Any]) -> None:
         """Raises where values of candidates are of another type or shape, not finite, or outside the counted items."""
-        of_rows = next(iter(given.values()), {})
+        of_rows: Mapping[str, Tensor] = next(iter(given.values()), {})
         for part, values in of_rows.items():
             if part == "view_a" and "view_b" in of_rows:
                 continue  # in most layouts no candidates, and then of any value
