@@ -32,8 +32,9 @@ lint: .venv/dev.stamp
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# BENCH="--profile quick --tasks supervised" changes the flags.
 bench: .venv/bench.stamp
-	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small
+	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small $(BENCH)
 
 # The page, the tables and the pictures of the committed results, those of the guides too, anew from their files.
 RESULTS := benchmarks/results
@@ -54,7 +55,7 @@ docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Lines of code and docstrings, modules and tests by package; REVISION=v0.1 counts another revision.
-size:
+size: .venv/bin/python
 	$(BIN)/python tests/size.py $(REVISION)
 
 clean:

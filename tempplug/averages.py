@@ -43,6 +43,14 @@ def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
         raise ConfigError(
             f"{owner.kind} '{owner.name}' needs the position of each row in the data set: pass index= to the loss."
         )
+    check_entries(owner, index, state)
+    if not owner.per_view or batch.of_view_a is None:
+        return index
+    return torch.cat([index[: batch.of_view_a], index[batch.of_view_a :] + owner.size])
+
+
+def check_entries(owner: Owner, index: Tensor, state: Tensor) -> None:
+    """Raises `ConfigError` for an index outside the data set, and `TensorError` for another device than the state's."""
     if index.device != state.device:
         raise TensorError(
             f"the state of {owner.kind} '{owner.name}' is on {state.device} where the embeddings are on {index.device}: move "
@@ -56,9 +64,6 @@ def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
             f"index holds {found}; {owner.kind} '{owner.name}' has size={owner.size}, so positions run from 0 to "
             f"{owner.size - 1}."
         )
-    if not owner.per_view or batch.of_view_a is None:
-        return index
-    return torch.cat([index[: batch.of_view_a], index[batch.of_view_a :] + owner.size])
 
 
 def moved(old: Tensor, log_values: Tensor, gamma: float) -> Tensor:

@@ -8,24 +8,24 @@ process (a raw ``x.grad`` is world times its slice).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tempplug.errors import ConfigError, ProcessError, ShapeError
+from tempplug.errors import ConfigError, ProcessError, ShapeError, quoted
 from tempplug.transforms import shared
 from tempplug.types import Gather
 
 # What a process announces in place of its number of rows when it cannot go on.
 REFUSED = -1
-# In place of a number of hard negatives: the call has none.
-NONE = -1
 # So many numbers of a batch tell it from another.
 MARKING = 1 << 14
 
@@ -108,6 +108,26 @@ class Rows:
         return Rows(tuple(count * size for size in self.sizes), self.rank, self.group)
 
 
+@dataclass(frozen=True)
+class Call:
+    """What the calls of all processes must have in common.
+
+    Attributes:
+        facts: names and values in words, such as ``("view_a", "float32 [B, 6]")``.
+        number: a number in which calls with other facts differ, the same in every process, of 63 bits.
+    """
+
+    facts: tuple[tuple[str, str], ...] = ()
+    number: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        digest = blake2b(repr(self.facts).encode(), digest_size=8).digest()
+        object.__setattr__(self, "number", int.from_bytes(digest) >> 1)
+
+
+OF_ROWS_ALONE = Call()
+
+
 @shared
 def rows_of_one(size: int) -> Rows:
     """Returns the rows of a process alone."""
@@ -126,7 +146,7 @@ def mark_of(rows: Tensor) -> int:
     return int(mark.view(torch.int64)) if mark.isfinite() else 0
 
 
-def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
+def share_rows(local: int, device: torch.device, gather: bool, call: Call = OF_ROWS_ALONE) -> Rows:
     """Returns how many rows every rank holds; one rank without gathering.
 
     The device must be one that the process group can communicate from.
@@ -134,73 +154,116 @@ def share_rows(local: int, device: torch.device, gather: bool) -> Rows:
     Raises:
         ProcessError: see `share_sizes`.
     """
-    return share_sizes(local, None, device)[0] if gather else rows_of_one(local)
+    return share_sizes(local, 0, device, call=call)[0] if gather else rows_of_one(local)
 
 
-def share_sizes(local: int, hard: int | None, device: torch.device, mark: int = 0) -> tuple[Rows, Rows]:
+def share_sizes(local: int, hard: int, device: torch.device, mark: int = 0, call: Call = OF_ROWS_ALONE) -> tuple[Rows, Rows]:
     """Returns how many rows, and how many hard negatives, every rank holds, by one message of each rank.
 
     The message is sent from the CPU if the group has a backend for it, such as that of ``init_process_group()``; then no
-    device is waited for.
+    device is waited for. Only where calls differ, or a process refused its inputs, further messages say what each had.
 
     Args:
         local: rows of this process.
-        hard: its hard negatives; None if its call has none.
+        hard: its hard negatives.
         device: a device that the process group can communicate from.
         mark: `mark_of` the rows if they must differ from those of other processes, else 0.
+        call: what must be the same in all processes.
 
     Raises:
-        ProcessError: another process refused its inputs, see `refused_together`, or holds the same rows, or some processes
-            alone passed hard negatives.
+        ProcessError: another process refused its inputs, see `refused_together`, or its call is another, or it holds the same
+            rows.
     """
     if not active():
-        return rows_of_one(local), rows_of_one(hard or 0)
-    sizes, numbers, marks = _announce(device, local, NONE if hard is None else hard, mark)
-    if refused := _where(size == REFUSED for size in sizes):
+        return rows_of_one(local), rows_of_one(hard)
+    sizes, numbers, marks, calls = _announce([local, hard, mark, call.number], device)
+    if REFUSED in sizes:
+        raise ProcessError(_message_of_refused(_statements(device, {"facts": call.facts})))
+    if calls.count(calls[0]) < len(calls):
+        raise ProcessError(_message_of_different(_statements(device, {"facts": call.facts})))
+    if len({each for each in marks if each}) < len(marks) - marks.count(0):
+        equal = _where(each != 0 and marks.count(each) > 1 for each in marks)
         raise ProcessError(
-            f"gather=True: process {refused} of {len(sizes)} refused its inputs, so no process has a loss; its own error says "
-            "why. Where it had no rows left: use drop_last=True, or a sampler that gives every process equally many batches."
-        )
-    if equal := _where(each != 0 and marks.count(each) > 1 for each in marks):
-        raise ProcessError(
-            f"gather=True: processes {equal} of {len(sizes)} hold the same rows, which would count as "
+            f"gather: {equal} of {len(sizes)} hold the same rows, which would count as "
             "negatives of themselves. With tensor, sequence or context parallelism pass group=, the processes that hold "
             "different data, such as mesh['dp'] of a DeviceMesh. With data parallelism give each process batches of its own, "
             "as by a DistributedSampler, or seeds of its own where data are random."
         )
-    if 0 < numbers.count(NONE) < len(numbers):
-        raise ProcessError(
-            f"gather=True: process {_where(each == NONE for each in numbers)} of {len(sizes)} passed no hard_negatives, and "
-            "others did: pass them on every process, a tensor [0, D] where a batch has none."
-        )
     rank, group = dist.get_rank(_group()), _group()
-    return Rows(tuple(sizes), rank, group), Rows(tuple(max(each, 0) for each in numbers), rank, group)
+    return Rows(tuple(sizes), rank, group), Rows(tuple(numbers), rank, group)
 
 
 def _where(holds: Iterable[bool]) -> str:
-    """Returns the ranks for which something holds, as text."""
-    return ", ".join(str(rank) for rank, each in enumerate(holds) if each)
+    """Returns the processes for which something holds, as text."""
+    ranks = [str(rank) for rank, each in enumerate(holds) if each]
+    return f"process{'es' if len(ranks) > 1 else ''} {', '.join(ranks)}"
 
 
 @contextmanager
 def refused_together(device: torch.device, gather: bool) -> Iterator[None]:
-    """Wraps the check of inputs: an error of this process also ends the call of processes that wait in `share_rows`."""
+    """Wraps the check of inputs: an error of this process also ends the call of processes that wait in `share_sizes`."""
     try:
         yield
-    except Exception:
+    except Exception as error:
         if gather and active():
-            _announce(device, REFUSED)
+            # What the group itself cannot do is less of a reason than the error.
+            with suppress(RuntimeError):
+                _announce([REFUSED, 0, 0, 0], device)
+                _statements(device, {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
         raise
 
 
-def _announce(device: torch.device, rows: int, hard: int = NONE, mark: int = 0) -> list[list[int]]:
-    """Returns the three numbers that every process announces: of each, those of all ranks."""
-    cpu = "cpu:" in dist.get_backend_config(_group())
-    mine = torch.tensor([rows, hard, mark], device="cpu" if cpu else device)
+def _announce(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
+    """Returns the numbers that every process announces: of each, those of all ranks."""
+    mine = torch.tensor(numbers, device=_device_of_messages(device))
     announced = [torch.empty_like(mine) for _ in range(dist.get_world_size(_group()))]
     dist.all_gather(announced, mine, _group())
     found: list[list[int]] = torch.stack(announced).T.tolist()
     return found
+
+
+def _device_of_messages(device: torch.device) -> torch.device:
+    """Returns the CPU if the group can send from it, else the device of the call, or where that is the CPU the group's."""
+    backends = str(dist.get_backend_config(_group()))
+    if "cpu:" in backends or device.type == "cpu":
+        return torch.device("cpu" if "cpu:" in backends else backends.partition(":")[0])
+    return device
+
+
+def _statements(device: torch.device, own: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns what every process states of its call, its ``facts`` or the ``error`` that it raises, in the order of ranks."""
+    text = bytearray(json.dumps(own).encode())
+    packed = torch.frombuffer(text, dtype=torch.uint8).to(_device_of_messages(device))
+    (lengths,) = _announce([len(text)], device)
+    everyone = _exchange([packed], [Rows(tuple(lengths), dist.get_rank(_group()), _group())])[0]
+    return [json.loads(bytes(each.tolist())) for each in everyone.split_with_sizes(lengths)]
+
+
+def _message_of_refused(statements: Sequence[dict[str, Any]]) -> str:
+    """Returns the message of a process whose own inputs were right."""
+    errors = [each.get("error") for each in statements]
+    told = [f"{_where(each == error for each in errors)} raised {error}" for error in dict.fromkeys(errors) if error]
+    return (
+        f"gather: {_where(map(bool, errors))} of {len(errors)} refused its inputs, so no process has a loss: {'; '.join(told)}"
+    )
+
+
+def _message_of_different(statements: Sequence[dict[str, Any]]) -> str:
+    """Returns the message of all processes where their calls differ: what each of them had."""
+    calls = [dict(each["facts"]) for each in statements]
+    different = []
+    for name in dict.fromkeys(name for call in calls for name in call):
+        values = [call.get(name) for call in calls]
+        if values.count(values[0]) < len(values):
+            had = [
+                f"{'absent' if value is None else quoted(value)} in {_where(each == value for each in values)}"
+                for value in dict.fromkeys(values)
+            ]
+            different.append(f"{name} is {' and '.join(had)}")
+    return (
+        f"gather: the calls of the {len(calls)} processes differ, so no process has a loss: {'; '.join(different)}. Every "
+        "process must pass the same arguments, of the same types and dimensions, to an equal loss."
+    )
 
 
 def _exchange(parts: Sequence[Tensor], rows: Sequence[Rows]) -> list[Tensor]:

@@ -31,7 +31,7 @@ class NonFiniteError(TempplugError, ValueError):
 
 
 class ProcessError(TempplugError, RuntimeError):
-    """Another process of the group could not do its part."""
+    """Another process of the group could not do its part, or made another call."""
 
 
 class DataError(TempplugError, ValueError):

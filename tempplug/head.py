@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 
 class Head:
-    """One head of one call, which adds to the ``step`` what the record of the call needs."""
+    """One of the ``heads`` of one call, which adds to the ``step`` what the record of the call needs."""
 
-    def __init__(self, loss_fn: ContrastiveLoss, step: Step) -> None:
-        self.loss_fn, self.step = loss_fn, step
+    def __init__(self, loss_fn: ContrastiveLoss, step: Step, heads: int) -> None:
+        self.loss_fn, self.step, self.heads = loss_fn, step, heads
         self.strategy, self.objective, self.layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
         self.terms = loss_fn.terms if loss_fn.negatives._modules else []
         self.observing = loss_fn.training and loss_fn.strategy.observes
@@ -54,7 +54,7 @@ class Head:
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss of raw embeddings, reduced; ``given`` holds the optional arguments of the call that were given."""
-        views, without_norm = views_of_embeddings(self.loss_fn, view_a, view_b, given)
+        views, without_norm = views_of_embeddings(self.loss_fn, view_a, view_b, given, self.heads)
         if without_norm is not None:
             self.step.zero_norm.append(without_norm)
         return self._of_views(views)

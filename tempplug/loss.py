@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tempplug.between_calls import Unchanged, Unlearned
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.distributed import Processes, chosen_processes, within
+from tempplug.distributed import Call, Processes, chosen_processes, refused_together, within
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.head import Head, dense_logits
@@ -32,7 +32,7 @@ from tempplug.ring import check_ring
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, Gather, LayoutName, ObjectiveName, Reduction, StepRecord
-from tempplug.views import split_heads
+from tempplug.views import device_of, split_heads
 
 if TYPE_CHECKING:
     from tempplug.types import with_signature_of
@@ -120,6 +120,7 @@ class ContrastiveLoss(nn.Module):
         # A list, because assigning attributes of a module costs more than some operations on tensors.
         self._last: list[Any] = [None, None]
         self._checked: set[Hashable] = set()
+        self._calls: dict[Hashable, tuple[Call, list[object]]] = {}
         self._replay = Replay()
         self._unlearned: Unlearned | None = Unlearned()
         self._warned: set[str] = set()
@@ -165,6 +166,7 @@ class ContrastiveLoss(nn.Module):
             ShapeError: shapes do not fit.
             ConfigError: strategy or objective misses an input, or neither strategy nor layout reads one that was given.
             NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
+            ProcessError: with ``gather``, another process refused its inputs, or its call differs from this one.
         """
         arguments = {
             "queue": queue,
@@ -300,7 +302,7 @@ class ContrastiveLoss(nn.Module):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves the last call behind: copies and pickles start without a record."""
-        return {**self.__dict__, "_last": [None, None], "_replay": Replay(), "_unlearned": Unlearned()}
+        return {**self.__dict__, "_last": [None, None], "_calls": {}, "_replay": Replay(), "_unlearned": Unlearned()}
 
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
@@ -310,20 +312,17 @@ class ContrastiveLoss(nn.Module):
     def _loss(
         self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], of_head: Callable[..., Tensor] = Head.loss
     ) -> Tensor:
+        if self.group is not None and self.group is not chosen_processes():
+            with within(self.group):
+                return self._loss(view_a, view_b, given, of_head)
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
-            heads = split_heads(view_a, view_b)
-            if len(heads) > 1 and self.objective.observes:
-                raise ConfigError(
-                    f"objective '{self.objective.name}' has one state for each example: it takes one head, not {len(heads)}."
-                )
+            with refused_together(device_of(view_a), bool(self.gather)):
+                heads = self._heads(view_a, view_b)
         device = heads[0][0].device.type if isinstance(heads[0][0], Tensor) else "cpu"
         if device != "meta" and torch.is_autocast_enabled(device):
             # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
             with torch.autocast(device, enabled=False):
-                return self._loss(view_a, view_b, given, of_head)
-        if self.group is not None and self.group is not chosen_processes():
-            with within(self.group):
                 return self._loss(view_a, view_b, given, of_head)
         if transformed() or dispatching():
             return self._inside(heads, given, of_head)
@@ -333,9 +332,9 @@ class ContrastiveLoss(nn.Module):
         self._last[:] = step, None
         if self.objective._parameters or self.objective._modules:
             step.learned = self._learned()
-        total = of_head(Head(self, step), *heads[0], given)
+        total = of_head(Head(self, step, len(heads)), *heads[0], given)
         if len(heads) > 1:
-            total = torch.stack([total, *(of_head(Head(self, step), *each, given) for each in heads[1:])]).sum(0)
+            total = torch.stack([total, *(of_head(Head(self, step, len(heads)), *each, given) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             blame(self)
@@ -344,6 +343,15 @@ class ContrastiveLoss(nn.Module):
         if self._unlearned is not None:
             self._unlearned.end(view_a)
         return total
+
+    def _heads(self, view_a: Embeddings, view_b: Embeddings | None) -> list[tuple[Tensor, Tensor | None]]:
+        """Returns the views of each head; raises as `split_heads`, and where the objective takes one head alone."""
+        heads = split_heads(view_a, view_b)
+        if len(heads) > 1 and self.objective.observes:
+            raise ConfigError(
+                f"objective '{self.objective.name}' has one state for each example: it takes one head, not {len(heads)}."
+            )
+        return heads
 
     def _inside(
         self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any], of_head: Callable[..., Tensor]
@@ -360,7 +368,7 @@ class ContrastiveLoss(nn.Module):
                     "loss_fn.eval(), or use autograd."
                 )
         with explained(self.layout.name, self.strategy.name):
-            return torch.stack([of_head(Head(self, Step(None)), *each, given) for each in heads]).sum(0)
+            return torch.stack([of_head(Head(self, Step(None), len(heads)), *each, given) for each in heads]).sum(0)
 
     def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
@@ -370,7 +378,7 @@ class ContrastiveLoss(nn.Module):
             step.learned = self._learned()
         heads = split_heads(view_a, view_b)
         with plain_precision(heads[0][0].device.type):
-            return torch.stack([Head(self, step).loss(*each, given) for each in heads]).sum(0)
+            return torch.stack([Head(self, step, len(heads)).loss(*each, given) for each in heads]).sum(0)
 
     def _learned(self) -> dict[str, Tensor]:
         """Returns copies of what the objective learns, as they are in this call."""

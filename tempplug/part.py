@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 from torch import nn
@@ -49,6 +50,17 @@ class Part(Configured, nn.Module):
 
     def __init__(self, **options: object) -> None:
         self.configure(**options)
+
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises `TempplugError` for values that one process alone may have, before processes exchange rows.
+
+        Called with ``gather`` over several processes, where all of them then raise an error; one that raises in ``prepare``
+        leaves the others waiting. Does nothing unless overridden.
+
+        Args:
+            given: ``labels`` and ``index`` [B] where the call has them. Terms on negatives have
+                `tempplug.NegativeTerm.check_arguments` in place of this.
+        """
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Tells how far training is: epochs done, fractions allowed, and optimizer steps done; ignored unless overridden."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import distributed
+from tempplug.agreement import call_of
 from tempplug.distributed import Rows
 from tempplug.embeddings import unit_groups
 from tempplug.errors import ShapeError
@@ -60,27 +61,38 @@ def split_heads(
     return [(view_a, view_b)]  # type: ignore[list-item]
 
 
+def device_of(views: object) -> torch.device:
+    """Returns the device of a view, or of the first of a list; the CPU where it is no tensor, which is refused later."""
+    first = views[0] if isinstance(views, list | tuple) and views else views
+    return first.device if isinstance(first, Tensor) else torch.device("cpu")
+
+
 def views_of_embeddings(
-    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
+    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], heads: int
 ) -> tuple[Views, Tensor | None]:
-    """Returns the views of a call, and which rows have no norm, None where all have one; raises as a call of the loss."""
+    """Returns the views of one head of a call, and which rows have no norm, None where all have one; raises as a call."""
     if not loss_fn.gather:
         return _own_views(loss_fn, view_a, view_b, given)
-    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+    device = device_of(view_a)
     with distributed.refused_together(device, True):
         views, without = _own_views(loss_fn, view_a, view_b, given)
-        mark = 0 if _MARKED in loss_fn._checked or not distributed.active() else distributed.mark_of(view_a)
+        if not distributed.active():
+            return views, without
+        of_anchors = {"labels": views.labels, "index": views.index}
+        for part in (loss_fn.strategy, loss_fn.objective):
+            part.check_call({name: each for name, each in of_anchors.items() if each is not None})
+        mark = 0 if _MARKED in loss_fn._checked else distributed.mark_of(view_a)
+        call = call_of(loss_fn, views, {"view_a": view_a, "view_b": view_b, **given}, heads)
     # Nothing that this process alone could refuse comes after this line.
-    hard = None if views.hard_negatives is None else views.hard_negatives.shape[0]
-    views.rows, of_hard = distributed.share_sizes(views.size, hard, device, mark)
-    if views.rows.world > 1:
-        loss_fn._checked.add(_MARKED)
-        if views.hard_rows is not None:
-            views.hard_rows = views.hard_rows + views.rows.offset
-        if loss_fn.gather == "ring":
-            views.chunk, views.hard_sizes = views.rows.rank, of_hard.sizes
-        else:
-            _gather(views, of_hard)
+    hard = 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
+    views.rows, of_hard = distributed.share_sizes(views.size, hard, device, mark, call)
+    loss_fn._checked.add(_MARKED)
+    if views.hard_rows is not None:
+        views.hard_rows = views.hard_rows + views.rows.offset
+    if loss_fn.gather == "ring":
+        views.chunk, views.hard_sizes = views.rows.rank, of_hard.sizes
+    else:
+        _gather(views, of_hard)
     return views, without
 
 
@@ -192,7 +204,7 @@ def _check(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, give
     """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
     layout, negatives = loss_fn.layout, loss_fn._read_by_negatives
     _warn_of_scale(loss_fn)
-    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
+    device = device_of(view_a)
     size, dimension = check_embeddings("view_a", view_a, device).shape
     if view_b is not None:
         check_embeddings("view_b", view_b, device, dimension)

@@ -18,10 +18,11 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from pkgutil import resolve_name
 from statistics import fmean
 from typing import Any, Protocol
 
@@ -37,8 +38,6 @@ from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.run.fields import check_fields
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.run.store import describe_machine, hardware, versions
-from tempplug_benchmarks.temperature_law_texts import load_bert, load_static
-from tempplug_benchmarks.temperature_law_views import load_image_views, load_nodes
 
 AT = 128
 """The batch that has the learning rate of a model."""
@@ -86,13 +85,13 @@ class Data(Protocol):
         ...
 
 
-MODELS: Mapping[str, Callable[..., Any]] = {
-    "static": load_static,
-    "bert": load_bert,
-    "images": load_image_views,
-    "nodes": load_nodes,
+MODELS = {
+    "static": "tempplug_benchmarks.temperature_law_texts:load_static",
+    "bert": "tempplug_benchmarks.temperature_law_texts:load_bert",
+    "images": "tempplug_benchmarks.temperature_law_views:load_image_views",
+    "nodes": "tempplug_benchmarks.temperature_law_views:load_nodes",
 }
-"""What loads a `Data`, given the two names of a set, the data folder, the most pairs and the guide."""
+"""What loads a `Data`, given the two names of a set, the data folder, the most pairs and the guide; a report needs none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             for cell, spec, seed in plan.runs():
                 if (cell, spec, seed) in have:
                     continue
-                data = MODELS[plan.model](name, collection, options.data_dir, plan.pairs, plan.guide)
+                data = resolve_name(MODELS[plan.model])(name, collection, options.data_dir, plan.pairs, plan.guide)
                 began = time.process_time()
                 result = train(data, cell, spec, seed)
                 line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}

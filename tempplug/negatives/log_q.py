@@ -91,7 +91,11 @@ class LogQ(NegativeTerm):
         return index
 
     def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
-        """Raises where the logarithms of probabilities are none: of other shape or type, or above 0."""
+        """Raises where the logarithms of probabilities are none, of other shape or type, or above 0, and items are not counted."""
+        items = given.get("index", {})
+        for part, index in items.items() if self.size is not None else ():
+            if part != "view_a" or "view_b" not in items:  # those of view_a are mostly no candidates
+                self._inside(check_row_integers("index", index), self.size or 0)
         for log_q in {id(each): each for each in given.get("candidate_log_q", {}).values()}.values():
             if log_q.ndim != 1 or not log_q.is_floating_point():
                 raise ShapeError(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes
+from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
 from tempplug.options import MOMENT, Number
@@ -91,6 +92,12 @@ class SogCLR(Objective):
             )
         share = min(1.0, self.epoch / (self.decay * self.epochs)) if self.epochs else 1.0
         return self.gamma + (1 - self.gamma) * (1 + math.cos(math.pi * share)) / 2
+
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises where the index leaves the data set, or progress is needed and was not told."""
+        if self.training and "index" in given:
+            check_entries(self, given["index"], self.log_averages)
+            self.current_gamma()
 
     @torch.no_grad()
     def observe(self, batch: Batch, statistics: RowStatistics) -> Tensor:

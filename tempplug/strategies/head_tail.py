@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -73,6 +73,11 @@ class HeadTail(Strategy):
         scales[list(self.head)] = 1 / self.temperature_head
         self.register_buffer("scales", scales, persistent=False)
 
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises where labels do not fit the classes."""
+        if "labels" in given:
+            check_classes(self, given["labels"], self.scales)
+
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's class."""
         return ScaleMap(of_class(self, batch, self.scales))
@@ -83,6 +88,12 @@ def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
     labels = batch.labels
     if labels is None:
         raise strategy.missing("the class of each anchor", "labels")
+    check_classes(strategy, labels, values)
+    return values[labels].to(batch.positive_similarity.dtype)
+
+
+def check_classes(strategy: Strategy, labels: Tensor, values: Tensor) -> None:
+    """Raises where labels name no class, or are on another device than the values of the classes [C]."""
     if labels.device != values.device:
         raise strategy.elsewhere("class_counts", values, labels.device)
     found = outside("labels", labels, len(values))
@@ -91,4 +102,3 @@ def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
             f"labels holds the class {found}; strategy '{strategy.name}' has the classes 0 to {len(values) - 1} of "
             "class_counts."
         )
-    return values[labels].to(batch.positive_similarity.dtype)

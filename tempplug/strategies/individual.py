@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes
+from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -84,6 +85,11 @@ class Individual(Strategy):
     def bounds(self) -> dict[str, float]:
         """Returns both ends of the range that the temperatures are kept in."""
         return {"temperature_min": self.temperature_min, "temperature_max": self.temperature_max}
+
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises where the index leaves the data set."""
+        if "index" in given:
+            check_entries(self, given["index"], self.temperatures)
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's example."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError
 from tempplug.options import Number, Numbers, Temperature
-from tempplug.strategies.head_tail import of_class
+from tempplug.strategies.head_tail import check_classes, of_class
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.strategies.schedule import LONGEST, Period, Periodic
 from tempplug.types import Batch
@@ -71,6 +71,12 @@ class MMTS(Periodic):
         share = (counts - counts.min()) / (counts.max() - counts.min()).clamp(min=1)
         temperatures = self.temperature_min + (self.temperature_max - self.temperature_min) * share
         self.register_buffer("temperatures", temperatures.to(torch.get_default_device()), persistent=False)
+
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises without an epoch, and where labels do not fit the clusters."""
+        super().check_call(given)
+        if "labels" in given:
+            check_classes(self, given["labels"], self.temperatures)
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's cluster at the current epoch."""

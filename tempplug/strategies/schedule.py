@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -58,6 +59,10 @@ class Periodic(Strategy):
         """Sets the epoch, fractions allowed; idempotent; raises `ConfigError` below 0."""
         self.epoch = MOMENT.check(f"epoch={epoch} of set_progress", epoch)
         self._follow()
+
+    def check_call(self, given: Mapping[str, Any]) -> None:
+        """Raises without an epoch."""
+        self.now()
 
     def now(self) -> Tensor:
         """Returns the number at the current epoch, [] in float64; raises `ConfigError` without one."""

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import torch
-from launched import largest, train_accelerate, train_lightning
+from launched import differing, largest, train_accelerate, train_lightning
 from launched.pairs import CASES, ENGINES, KERNEL_CASES, PRECISIONS, STEPS, Encoder, call, create_loss, gradients, local, pairs
 from launched.refused import CALLS
 from launcher import launched, torchrun
 from torch import Tensor, nn
 
 import tempplug
+from tempplug.types import Gather
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
@@ -109,6 +110,33 @@ def test_a_batch_that_one_process_refuses_ends_the_call_on_all_of_them(together:
         for rank, (error, message) in zip(ranks, expected, strict=True):
             assert rank[name][0] == error, name
             assert message in rank[name][1]
+
+
+@pytest.mark.parametrize("name", differing.DIFFERENT)
+@pytest.mark.parametrize("gather", differing.KINDS)
+def test_calls_that_differ_end_in_all_processes_with_what_each_had(
+    together: dict[Any, list[Any]], gather: Gather, name: str
+) -> None:
+    (first, told), second = (rank[gather][name] for rank in together["differing"])
+    assert (first, told) == ("ProcessError", told) == second
+    assert differing.DIFFERENT[name][1] in told
+
+
+@pytest.mark.parametrize("name", differing.REFUSED)
+@pytest.mark.parametrize("gather", differing.KINDS)
+def test_what_one_process_refuses_is_quoted_in_the_others(together: dict[Any, list[Any]], gather: Gather, name: str) -> None:
+    (error, told), own = (rank[gather][name] for rank in together["differing"])
+    assert ": ".join(own).startswith(differing.REFUSED[name][1])
+    assert error == "ProcessError"
+    assert told.endswith(f"process 1 of 2 refused its inputs, so no process has a loss: process 1 raised {': '.join(own)}")
+
+
+@pytest.mark.parametrize("gather", differing.KINDS)
+def test_a_good_call_after_refused_ones_equals_one_process(together: dict[Any, list[Any]], gather: Gather) -> None:
+    loss, gradient = differing.good(False, slice(None))
+    losses, gradients = zip(*(rank[gather]["good"] for rank in together["differing"]), strict=True)
+    torch.testing.assert_close(losses, (loss, loss), rtol=1e-13, atol=0)
+    torch.testing.assert_close(torch.cat(gradients, 1), gradient, rtol=1e-11, atol=1e-14)
 
 
 def trained_alone(

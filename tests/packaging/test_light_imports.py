@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +61,14 @@ def test_the_core_needs_torch_and_no_framework(python: Python) -> None:
     assert "torch" in found
     assert found.isdisjoint(FRAMEWORKS)
     assert loaded(python, CONTRACT).isdisjoint({"GCL", "torch_geometric"})
+
+
+@pytest.mark.parametrize("script", ["measured.py", "tools/measured_pictures.py"])
+def test_reports_need_no_package_of_what_they_report(python: Python, script: str) -> None:
+    """They run where `make report` installs the extras bench and vision alone."""
+    file = Path(__file__).parents[2] / "docs" / script
+    found = loaded(python, f"import runpy; runpy.run_path({str(file)!r})")
+    assert found.isdisjoint({"GCL", "rdkit", "ray", "sentence_transformers", "torch_geometric"})
 
 
 def test_an_adapter_loads_its_framework_with_the_first_name(python: Python) -> None:

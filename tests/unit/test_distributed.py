@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 
 from tempplug import ContrastiveLoss
-from tempplug.errors import ConfigError, ProcessError
+from tempplug.errors import ConfigError, ProcessError, ShapeError
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm")]
 
@@ -148,7 +148,8 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
         results[case] = averaged
     own = slice(start, start + sizes[rank])
     results["collectives"] = {case: collectives(case, own, sum(sizes)) for case in ("two-view", "own-alone")}
-    message = "process 1 of .* passed no hard_negatives, and others did: pass them on every process"
+    others = "process 0" if len(sizes) == 2 else "processes 0, 2"
+    message = rf"hard_negatives is 'float32 \[H, 6\]' in {others} and absent in process 1\."
     loss_fn = ContrastiveLoss("fixed", layout="cross-view", gather=True)
     views, hard = torch.randn(2, 3, DIMENSION) + rank, None if rank == 1 else torch.randn(1, DIMENSION)
     with pytest.raises(ProcessError, match=message):
@@ -190,7 +191,10 @@ def in_a_mesh(rank: int, folder: str) -> None:
             results[case, group is mesh] = averaged
     with pytest.raises(ProcessError, match=r"processes 0, 1, 2, 3 of 4 hold the same rows.*pass group=.*DistributedSampler"):
         step("macl", half, 8, gather=True)
-    loss_fn = ContrastiveLoss(gather=True, group=mesh)
+    loss_fn, embeddings = ContrastiveLoss(gather=True, group=mesh), torch.randn(2, 4, DIMENSION)
+    second = dist.get_rank(mesh.get_group()) == 1
+    with pytest.raises(ShapeError if second else ProcessError, match="view_a is a list of heads, so view_b must be"):
+        loss_fn([embeddings[0]] if second else embeddings[0], embeddings[1])
     assert copy.deepcopy(loss_fn).group is loss_fn.group
     with pytest.raises(ConfigError, match=r"a loss with group= cannot be pickled.*Save its state_dict\(\)"):
         pickle.dumps(loss_fn)

@@ -13,7 +13,6 @@ from torch import Tensor
 import tempplug
 from tempplug import ContrastiveLoss, distributed, metrics
 from tempplug.create import load_class
-from tempplug.distributed import Rows
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.layouts import LAYOUTS, create_layout
@@ -137,11 +136,11 @@ def test_layout_gather_and_engine_are_read_in_every_call(monkeypatch: pytest.Mon
     """As where one process alone computes a loss that was made for all."""
     asked: list[bool] = []
 
-    def share_sizes(size: int, hard: int | None, device: torch.device, mark: int) -> tuple[Rows, Rows]:
+    def active() -> bool:
         asked.append(True)
-        return Rows((size,), 0), Rows((0,), 0)
+        return False
 
-    monkeypatch.setattr(distributed, "share_sizes", share_sizes)
+    monkeypatch.setattr(distributed, "active", active)
     a, b = (each.clone().requires_grad_() for each in torch.randn(2, 4, 3, dtype=torch.float64))
     loss_fn = ContrastiveLoss(gather=True, layout="cross-view")
     loss_fn(a, b)

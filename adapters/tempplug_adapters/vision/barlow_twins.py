@@ -65,7 +65,9 @@ class BarlowTwins(WithoutSoftmax):
         """Returns the loss, [], of the embeddings [B, D] of each head."""
         count, device = len(embeddings_a[0]), embeddings_a[0].device
         with torch.autocast(device.type, enabled=False):
-            rows = distributed.share_rows(count, device, self.gather)
+            heads = ", ".join(f"{each.dtype} [B, {each.shape[1]}]" for each in (*embeddings_a, *embeddings_b))
+            call = distributed.Call((("embeddings of Barlow Twins", heads),))
+            rows = distributed.share_rows(count, device, self.gather, call)
             if rows.total < 2:
                 raise ShapeError(f"Barlow Twins correlates features over the batch, which has {rows.total} image; wanted 2.")
             losses = [

@@ -61,8 +61,10 @@ class RingBuffer(nn.Module):
         Raises:
             ShapeError: they have another dimension.
         """
-        self._check("rows", rows)
-        rows = distributed.gather(rows, distributed.share_rows(len(rows), rows.device, self.gather))
+        with distributed.refused_together(rows.device, self.gather):
+            self._check("rows", rows)
+        call = distributed.Call((("rows of a ring buffer", f"{rows.dtype} [B, {rows.shape[1]}]"),))
+        rows = distributed.gather(rows, distributed.share_rows(len(rows), rows.device, self.gather, call))
         size, count = len(self.rows), len(rows)
         passed = max(0, count - size)
         # The position stays on the device, because reading it would synchronise.

@@ -1,7 +1,7 @@
 """Run by torchrun: one step of chosen cases, engines and precisions under DistributedDataParallel; saves what each process got.
 
 And how large its largest tensor is in a call with more rows; two processes also take a step with kernels, under Triton's
-interpreter (TRITON_INTERPRET=1), and make calls that one of them refuses. Argument: the folder of the results.
+interpreter (TRITON_INTERPRET=1), and make calls that one of them refuses, or that differ. Argument: the folder of the results.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from launched import refused
+from launched import differing, refused
 from launched.largest import LAYOUTS, largest
 from launched.pairs import (
     CASES,
@@ -57,6 +57,7 @@ def main(folder: str) -> None:
     if processes == 2:
         results["kernels"] = {name: step(CASES[name], "triton", torch.float32, (4, 3), rank) for name in KERNEL_CASES}
         results["refused"] = refused.ends(rank)
+        results["differing"] = differing.ends(rank)
     save(folder, rank, results)
     dist.destroy_process_group()
 

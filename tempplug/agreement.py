@@ -1,0 +1,91 @@
+"""What the processes of a gathered call must have in common: the loss, and the type and dimensions of each argument.
+
+Where they differ, collectives would wait for each other, or mix up their bytes. It must not know engines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tempplug.distributed import Call
+from tempplug.layouts import Views
+from tempplug.negatives.base import joined_spec
+
+if TYPE_CHECKING:
+    from tempplug.loss import ContrastiveLoss
+
+_MOST_CALLS = 256
+_SETTING = ("reduction", "gather", "training", "torch.is_grad_enabled()", "the number of heads", "the device")
+_LEADING = {"queue": "K", "hard_negatives": "H"}
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def call_of(loss_fn: ContrastiveLoss, views: Views, raw: Mapping[str, Any], heads: int) -> Call:
+    """Returns what every process must have in common with this one in the call of one head.
+
+    Args:
+        loss_fn: the loss.
+        views: the checked arguments of this process.
+        raw: all arguments as the call has them, None for those that it has not.
+        heads: how many heads the call has.
+    """
+    # Each part has its options in a dictionary of its own, which is another where they were set again.
+    parts = loss_fn.strategy, loss_fn.objective, loss_fn.layout, *loss_fn.negatives._modules.values()
+    options = [getattr(part, "options", part) for part in parts]
+    setting = loss_fn.reduction, loss_fn.gather, loss_fn.training, torch.is_grad_enabled(), heads, views.device.type
+    key = (*map(id, options), setting, _kind(raw))
+    if key not in loss_fn._calls:
+        if len(loss_fn._calls) >= _MOST_CALLS:
+            loss_fn._calls.clear()
+        facts = [*_facts_of_loss(loss_fn), *zip(_SETTING, map(str, setting), strict=True), *_facts_of_rows(views, raw)]
+        loss_fn._calls[key] = Call(tuple(facts)), options  # which keeps their numbers from being given to others
+    return loss_fn._calls[key][0]
+
+
+def _kind(argument: Any) -> Hashable:
+    """Returns what the facts of an argument depend on: equal kinds have equal facts."""
+    if isinstance(argument, Tensor):
+        return argument.shape, argument.dtype, argument.requires_grad
+    if isinstance(argument, Mapping):
+        return tuple((name, _kind(each)) for name, each in argument.items())
+    return tuple(map(_kind, argument)) if isinstance(argument, tuple | list) else argument
+
+
+def _facts_of_loss(loss_fn: ContrastiveLoss) -> list[tuple[str, str]]:
+    specs = {
+        "strategy": loss_fn.strategy.spec(),
+        "objective": loss_fn.objective.spec(),
+        "layout": loss_fn.layout.spec(),
+        "negatives": joined_spec(loss_fn.terms) or "none",
+    }
+    # An option of a third party's may be an object that is shown by its address.
+    return [(name, _ADDRESS.sub("", spec)) for name, spec in specs.items()]
+
+
+def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the type and dimensions of each argument, as it is after the checks where these convert it."""
+    names = ("view_a", "view_b", "queue", "hard_negatives", "hard_negative_mask")
+    tensors = {name: raw.get(name) for name in names} | {"labels": views.labels, "index": views.index}
+    pair = views.uncertainty if isinstance(views.uncertainty, tuple) else None
+    tensors |= {"uncertainty": None if pair else views.uncertainty}
+    of_rows = "hard_negative_mask", *(("hard_negatives",) if views.hard_rows is not None else ())
+    found = [(name, _fact(name, each, 1 + (name in of_rows))) for name, each in tensors.items() if isinstance(each, Tensor)]
+    by_row = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+    if pair:
+        by_row["uncertainty"] = dict(zip(("view_a", "view_b"), pair, strict=True))
+    for name, of in by_row.items():
+        found.append((name, ", ".join(f"{_fact(part, each, 1)} of {part}" for part, each in of.items())))
+    return found
+
+
+def _fact(name: str, tensor: Tensor, free: int) -> str:
+    """Returns type and dimensions, such as ``float32 [B, 6] with gradient``; the first ones, 1 or 2, are ``free`` to differ."""
+    leading = ["B", "k"] if free == 2 else [_LEADING.get(name, "B")]
+    shape = ", ".join([*leading, *map(str, tensor.shape[free:])])
+    gradient = " with gradient" if tensor.requires_grad and torch.is_grad_enabled() else ""
+    return f"{str(tensor.dtype).removeprefix('torch.')} [{shape}]{gradient}"
