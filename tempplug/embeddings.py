@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -58,10 +59,15 @@ class _Divide(torch.autograd.Function):
         needed = ctx.needs_input_grad[3:]
         again = [each if learns else each.clone() for each, learns in zip(raw, needed, strict=True)] if twice else []
         ctx.save_for_backward(largest, without, *units, *norms, *again)
+        # No engine multiplies for the gradient of a group without one, such as detached keys and a queue.
+        ctx.set_materialize_grads(False)
+        ends = list(accumulate(map(len, groups), initial=0))
+        constant = (not any(needed[start:end]) for start, end in pairwise(ends))
+        ctx.mark_non_differentiable(*(unit for unit, fixed in zip(units, constant, strict=True) if fixed))
         return units
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         largest, without, *saved = ctx.saved_tensors
         count = len(ctx.groups)
         units, norms, raw = saved[:count], saved[count : 2 * count], saved[2 * count :]
@@ -82,6 +88,10 @@ class _Divide(torch.autograd.Function):
         for gradient, unit, norm, sizes in zip(gradients, units, norms, ctx.groups, strict=True):
             wanted = needed[len(found) - 3 : len(found) - 3 + len(sizes)]
             end = start + unit.shape[0]
+            if gradient is None:
+                found += [None] * len(wanted)
+                start = end
+                continue
             if False in wanted:  # of a group whose last inputs need no gradient, such as a queue, what comes before
                 sizes = list(sizes)
                 while sizes and not wanted[len(sizes) - 1]:

@@ -17,7 +17,15 @@ from tempplug import distributed
 from tempplug.blocks import Prepared, joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import check_embeddings, check_finite, check_integers, check_read, check_uncertainty, common_type
+from tempplug.inputs import (
+    check_embeddings,
+    check_finite,
+    check_integers,
+    check_read,
+    check_uncertainty,
+    common_type,
+    unread,
+)
 from tempplug.layouts import Direction, Views
 from tempplug.negatives.base import Pairs, TermMap
 from tempplug.record import Step, Trace
@@ -36,6 +44,8 @@ if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
 
 T = TypeVar("T")
+# Beside the kinds of calls that were checked: that a call on a device looked for anchors without a negative.
+LOOKED = "looked for anchors without a negative"
 
 
 class Head:
@@ -263,13 +273,15 @@ class Head:
         if self.ring is not None:  # the roles are those of this process's candidates, and every other process has some
             everyone = roles.positives is not None and prepared.direction.everyone
             without = None if everyone else statistics.negative_count == 0
-        counted = without is not None and (self.ring is None or not without.is_cuda)
         if self.terms or prepared.direction.hidden or self.layout.joint:
             empty = statistics.negative_lse.detach() == -torch.inf
             without = empty if objective.pair_function is None else statistics.negative_count == 0
-            counted = not without.is_cuda
-        # On CUDA, counting by labels or masks waits for the device: only until the warning is given.
-        if without is not None and counted and not valueless() and "negative" not in self.loss_fn._warned:
+        if without is None or valueless() or "negative" in self.loss_fn._warned:
+            return without
+        waits = unread(without.device)
+        if not (waits and LOOKED in self.loss_fn._checked):  # a device is waited for in the first call only
+            if waits:
+                self.loss_fn._checked.add(LOOKED)
             number = int(without.sum())
             if number:
                 message = message_without_negatives(number, roles.anchors, self.layout.name, objective)

@@ -91,7 +91,7 @@ class LogQ(NegativeTerm):
         return index
 
     def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
-        """Raises where the logarithms of probabilities are none, of other shape or type, or above 0, and items are not counted."""
+        """Raises where items lie outside of those that are counted, and where ln q has another shape or type, or is above 0."""
         items = given.get("index", {})
         for part, index in items.items() if self.size is not None else ():
             if part != "view_a" or "view_b" not in items:  # those of view_a are mostly no candidates
