@@ -37,5 +37,5 @@ def subtract_mean_vector(weight: Tensor, tokens: Tensor) -> None:
     wide = torch.promote_types(weight.dtype, torch.float32)
     mean = torch.stack([weight[some].to(wide).sum(0) for some in tokens.split(AT_ONCE)]).sum(0) / len(tokens)
     if not mean.isfinite().all():
-        raise NonFiniteError("the vectors of the model must be finite; some of the tokens of texts have NaN or infinite values.")
+        raise NonFiniteError("the vectors of the model must be finite; some of those of texts have NaN or infinite values.")
     weight[known] -= mean.to(weight)

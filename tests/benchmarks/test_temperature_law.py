@@ -16,6 +16,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
 from tempplug.errors import DataError, UnknownNameError
+from tempplug_adapters.sentence_transformers import subtract_mean
 from tempplug_adapters.sentence_transformers.library import dimension_of, modules
 from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
@@ -91,6 +92,7 @@ def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
         Cell(passes=1, batch=64, hard=True),
         Cell(passes=1, batch=64, start="random"),
         Cell(passes=1, batch=64, start="centred"),
+        Cell(passes=1, batch=64, start="shifted"),
     ):
         assert train(data, other, "fixed:temperature=0.05", 0)["test"] != own["test"], other
     # A hard negative is another document than the query's own.
@@ -100,6 +102,28 @@ def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
     scores = asked @ units.T
     assert (data.hard != torch.arange(len(data.hard))).all()
     assert (scores.gather(1, data.hard[:, None]) > scores.median(dim=1, keepdim=True).values).float().mean() > 0.9
+
+
+def test_what_ships_is_what_was_measured(data_dir: Path) -> None:
+    data, generator = load_static("quora", "quora", data_dir, 300), torch.Generator()
+    samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")]
+    pairs, _ = hold_out(random.Random(0).sample(samples, 300), HELD_OUT)
+    queries, documents = ([*texts] for texts in zip(*pairs, strict=True))
+    static = modules.StaticEmbedding.load(str(data_dir / "text" / "glove-6b-50d-100k")).float()
+    static.tokenizer.enable_truncation(LONGEST)
+    subtract_mean(SentenceTransformer(modules=[static], device="cpu"), [*queries, *documents])
+    for texts, numbers in ((queries, data.queries), (documents, data.documents)):
+        shipped = static(static.preprocess(texts))["sentence_embedding"].detach()
+        assert torch.equal(shipped, numbers.vectors(data.model("centred", generator).weight).detach())
+    unknown = static.tokenizer.token_to_id("[UNK]")
+    assert unknown in static.preprocess(documents)["input_ids"]
+    assert not static.embedding.weight[unknown].any()
+    # The other kind of centring, of all embeddings, gives unknown words a vector.
+    shifted = data.model("shifted", generator).weight.detach()
+    torch.testing.assert_close(
+        shifted[1], -torch.cat([each.vectors(data.start) for each in (data.queries, data.documents)]).mean(0)
+    )
+    assert shifted[1].norm() > 3
 
 
 def test_arms_of_a_plan_can_depend_on_the_number_of_passes(data_dir: Path) -> None:
@@ -204,7 +228,7 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
     plan = read_plan(PLANS / "temperature_law.toml", LawPlan)
     with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
         list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs())
-    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, random, pretrained"):
+    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, shifted, random"):
         list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs())
 
 
