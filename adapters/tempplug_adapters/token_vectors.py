@@ -35,7 +35,7 @@ def subtract_mean_vector(weight: Tensor, tokens: Tensor) -> None:
             f"texts has {len(tokens):,} tokens, none with a vector other than 0; the mean needs words that the model knows."
         )
     wide = torch.promote_types(weight.dtype, torch.float32)
-    mean = torch.stack([weight[some].to(wide).sum(0) for some in tokens.split(AT_ONCE)]).sum(0) / len(tokens)
+    mean = torch.stack([weight[some].to(wide).sum(0) for some in torch.split(tokens, AT_ONCE)]).sum(0) / len(tokens)
     if not mean.isfinite().all():
         raise NonFiniteError("the vectors of the model must be finite; some of those of texts have NaN or infinite values.")
     weight[known] -= mean.to(weight)

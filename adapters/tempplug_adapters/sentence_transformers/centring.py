@@ -56,8 +56,8 @@ def subtract_mean(model: SentenceTransformer, texts: Sequence[str]) -> None:
         return
     kinds = " and ".join(type(each).__name__ for each in model)
     raise ConfigError(
-        f"model={kinds} must be a static model without further layers, or a transformer whose last weights are a LayerNorm with "
-        "a bias, followed by pooling, to lose the mean of its embeddings."
+        f"model={kinds} must be a static model without further layers, or a transformer whose last weights are a LayerNorm "
+        "with a bias, followed by pooling, to lose the mean of its embeddings."
     )
 
 
