@@ -378,6 +378,7 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     "regret-cells": partial(_of_cells, regret.cell_rows, FAIR),
     "centred": partial(_of_cells, centring.gain_rows, CENTRED),
     "centred-losses": partial(_of_cells, centring.loss_rows, CENTRED),
+    "unknown-words": partial(_of_cells, centring.unknown_rows, ("unknown_words",)),
     **{name: partial(_of_cells, rows, ()) for name, rows in (("factors", factor_rows), ("follow", follow_rows))},
     "target": partial(_of_cells, regret.start_rows, ("target_probability_test",)),
     "batches": partial(_of_cells, regret.batch_rows, ("batch",)),

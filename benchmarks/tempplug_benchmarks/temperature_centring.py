@@ -104,5 +104,28 @@ def loss_rows(first: Sequence[Measured], second: Sequence[Measured]) -> list[lis
     return loss_table("choice from centred vectors", centred)
 
 
+def unknown_rows(cells: Sequence[Measured]) -> list[list[str]]:
+    """Returns a table of gains at `ADVISED` by data set: over the tuned temperature without centring, if unknown words lose the
+    mean like all others and if their vector stays 0, and of the second over the first. Each is the mean and the worst over the
+    lengths; the last row has the mean over the data sets with its interval.
+    """
+    at = {(each.data, each.cell): each for each in cells}
+    kept = [each for each in cells if each.cell.start == "centred"]
+    plain, shifted = ([at[each.data, replace(each.cell, start=start)] for each in kept] for start in ("vectors", "shifted"))
+    gains = {
+        "unknown words lose the mean: mean, worst": [Both(*pair).gain(ADVISED) for pair in zip(plain, shifted, strict=True)],
+        "they stay 0: mean, worst": [Both(*pair).gain(ADVISED) for pair in zip(plain, kept, strict=True)],
+        "second over first: mean, worst": [
+            100 * (new.test[ADVISED] / old.test[ADVISED] - 1) for new, old in zip(kept, shifted, strict=True)
+        ],
+    }
+    rows = [["training pairs", *gains]]
+    for name in dict.fromkeys(each.data for each in kept):
+        of = [[gain for each, gain in zip(kept, column, strict=True) if each.data == name] for column in gains.values()]
+        rows.append([name, *(f"{fmean(column):+.1f}, {min(column):+.1f}" for column in of)])
+    found = intervals(kept, gains).values()
+    return [*rows, ["**mean, 95 %**", *(f"{one.mean:+.1f} [{one.low:+.1f}, {one.high:+.1f}]" for one in found)]]
+
+
 def _temperature(arm: str) -> str:
     return f"{float(parse_spec(arm)[1]['temperature']):g}"

@@ -41,7 +41,7 @@ from tempplug_benchmarks.run.store import describe_machine, hardware, versions
 
 AT = 128
 """The batch that has the learning rate of a model."""
-STARTS = ("vectors", "centred", "random", "pretrained")
+STARTS = ("vectors", "centred", "shifted", "random", "pretrained")
 LAST = ("temperature_mean", "positive_probability", "effective_negatives", "negatives_left_out")
 """Statistics of the last step that a result has."""
 EVERY = 8
@@ -103,8 +103,10 @@ class Cell:
         batch: pairs of a step.
         noise: share of a batch's pairs that are copies of others of it with half of their words: false negatives.
         hard: whether every query has a hard negative.
-        start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs), ``pretrained``
-            (another model than word vectors) or ``random``, for word vectors normally distributed with their deviation.
+        start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs, padding and
+            unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs, padding and
+            unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors normally
+            distributed with their deviation.
 
     Raises:
         DataError: ``start`` is none of these.

@@ -25,6 +25,7 @@ from tempplug_adapters.sentence_evaluation.retrieval import measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
 from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
+from tempplug_adapters.token_vectors import subtract_mean_vector
 from tempplug_benchmarks.data.static_encoder import static_words
 
 LONGEST, QUERIES = 64, 2000
@@ -152,7 +153,7 @@ class StaticPairs(Pairs):
     """
 
     rate: ClassVar = 0.03
-    starts: ClassVar = ("vectors", "centred", "random")
+    starts: ClassVar = ("vectors", "centred", "shifted", "random")
 
     start: Tensor
     guide: tuple[Tensor, Tensor] | None
@@ -162,8 +163,10 @@ class StaticPairs(Pairs):
         if start == "random":
             return Words(torch.randn(self.start.shape, generator=generator) * self.start[2:].std())
         weight = self.start.clone()
-        if start == "centred":  # not those of padding and unknown words, which are 0
-            weight[2:] -= weight[torch.cat([self.queries.words, self.documents.words])].mean(0)
+        if start == "centred":
+            subtract_mean_vector(weight, torch.cat([self.queries.words, self.documents.words]))
+        elif start == "shifted":
+            weight -= torch.cat([self.queries.vectors(weight), self.documents.vectors(weight)]).mean(0)
         return Words(weight)
 
     def known(self, takes: Iterable[str], rows: Tensor, inputs: Mapping[str, Any]) -> dict[str, Any]:

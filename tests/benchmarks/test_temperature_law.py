@@ -20,7 +20,6 @@ from tempplug_adapters.sentence_transformers.library import dimension_of, module
 from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_benchmarks.run.fixed_plan import read_plan
-from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, create_loss, main, read_lines, train
 from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, factor_rows, fit, follow_rows, read_measured
 from tempplug_benchmarks.temperature_law_texts import HARD, HELD_OUT, LONGEST, Texts, load_static
@@ -91,6 +90,7 @@ def test_cells_differ_in_what_they_say(data_dir: Path) -> None:
         Cell(passes=1, batch=64, hard=True),
         Cell(passes=1, batch=64, start="random"),
         Cell(passes=1, batch=64, start="centred"),
+        Cell(passes=1, batch=64, start="shifted"),
     ):
         assert train(data, other, "fixed:temperature=0.05", 0)["test"] != own["test"], other
     # A hard negative is another document than the query's own.
@@ -204,7 +204,7 @@ def test_a_cell_with_an_unknown_field_is_refused() -> None:
     plan = read_plan(PLANS / "temperature_law.toml", LawPlan)
     with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
         list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs())
-    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, random, pretrained"):
+    with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, shifted, random"):
         list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs())
 
 
@@ -338,40 +338,6 @@ def test_losses_by_batch_and_the_temperatures_chosen_there() -> None:
         ["`fixed:temperature=0.2`", "+12.5, +0.0", "+12.5, +0.0"],
         ["chosen, by data set", "0.2, 0.1", "0.2, 0.1"],
     ]
-
-
-def test_centring_gains_over_the_tuned_temperature_without_it() -> None:
-    def cell(data: str, passes: int, start: str, *test: float, chosen: int) -> Measured:
-        arms = [f"fixed:temperature={each}" for each in (0.01, 0.1, 0.2)]
-        held_out = [float(place == chosen) for place in range(3)]
-        figures = {arm: (known, found) for arm, known, found in zip(arms, held_out, test, strict=True)}
-        return judged(data, Cell(passes=passes, start=start), figures)
-
-    first = [
-        *(cell(data, 1, "vectors", 50.0, 40.0, 30.0, chosen=0) for data in ("a", "b", "quora")),
-        cell("a", 1, "centred", 45.0, 60.0, 55.0, chosen=1),
-        cell("b", 1, "centred", 40.0, 50.0, 52.0, chosen=1),
-        cell("quora", 1, "centred", 1.0, 1.0, 1.0, chosen=0),  # chose the question
-    ]
-    second = [
-        *(cell(data, 8, "vectors", 50.0, 40.0, 30.0, chosen=0) for data in ("a", "quora")),
-        cell("a", 8, "centred", 50.0, 60.0, 55.0, chosen=2),
-        cell("quora", 8, "centred", 45.0, 50.0, 65.0, chosen=2),
-    ]
-    header, short, long, *plans = gain_rows(first, second)
-    assert len(header) == len(short) == len(plans[0])
-    assert short == ["1 (first plan)", "0.01, 0.01", "0.1, 0.1", "+10.0, +0.0", "+7.0, +4.0"]
-    assert long == ["8 (second plan)", "0.01, 0.01", "0.2, 0.2", "+20.0, +10.0", "+20.0, +10.0"]
-    # With two data sets the interval is 12.7 standard errors wide: 10 ± 127 and 20 ± 127.
-    assert [plan[3].split("]")[0] for plan in plans] == ["+10.0 [-117.1, +137.1", "+20.0 [-107.1, +147.1"]
-    *_, cold, middle, warm = loss_rows(first, second)
-    assert cold == ["`fixed:temperature=0.01`", "-22.5, -25.0", "-19.9, -30.8"]
-    assert middle == ["`fixed:temperature=0.1`", "+0.0, +0.0", "-7.0, -23.1"]
-    assert warm == ["`fixed:temperature=0.2`", "-2.2, -8.3", "+0.0, +0.0"]
-    temperatures, means = over_temperature(second)["centred, 8 passes"]
-    assert temperatures == pytest.approx([0.01, 0.1, 0.2])
-    assert means == pytest.approx([-5.0, 10.0, 20.0])
-    assert over_temperature(second)["as they are, 8 passes"][1] == pytest.approx([0.0, -20.0, -40.0])
 
 
 def test_an_arm_has_its_objective_terms_and_layout() -> None:

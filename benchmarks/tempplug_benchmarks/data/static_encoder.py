@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -14,6 +13,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import BaseModelOutput
+
+from tempplug_adapters.token_vectors import subtract_mean_vector
 
 ENCODER = f"{__name__}:StaticEncoder"
 """The setting ``encoder`` of a recipe that trains such a folder."""
@@ -44,7 +45,7 @@ def static_words(
         vectors: folder with ``tokenizer.json`` and ``embedding.weight`` in ``model.safetensors``, as sentence-transformers'
             ``StaticEmbedding`` has it.
         texts: their words are kept, beside padding and unknown words, whose vectors are 0; by default all.
-        centre: the mean over the words of these texts is subtracted from all vectors but those two; nothing by default.
+        centre: the mean over the words of these texts is subtracted, see `subtract_mean_vector`; nothing by default.
 
     Returns:
         The content of a ``tokenizer.json``, and the vectors.
@@ -53,22 +54,18 @@ def static_words(
     whole = PreTrainedTokenizerFast(tokenizer_file=str(file), unk_token=_UNKNOWN)  # type: ignore[no-untyped-call]
     unknown = whole.convert_tokens_to_ids(_UNKNOWN)
 
-    def numbers(those: Iterable[str]) -> Counter[int]:
-        found = Counter(chain.from_iterable(whole(list(those), add_special_tokens=False)["input_ids"]))
-        return Counter({number: count for number, count in found.items() if number != unknown})
+    def numbers(those: Iterable[str]) -> list[int]:
+        return list(chain.from_iterable(whole(list(those), add_special_tokens=False)["input_ids"]))
 
-    kept = sorted(set(range(len(whole))) - {unknown} if texts is None else numbers(texts))
+    kept = sorted({*(range(len(whole)) if texts is None else numbers(texts))} - {unknown})
     words = [_PADDING, _UNKNOWN, *whole.convert_ids_to_tokens(kept)]
     content = json.loads(file.read_text(encoding="utf-8"))
     content["model"]["vocab"] = {word: number for number, word in enumerate(words)}
     content["added_tokens"] = []
     weight = load_file(vectors / "model.safetensors")["embedding.weight"].float()
-    own = weight[kept]
     if centre:
-        counted = numbers(centre)
-        shares = torch.tensor([*counted.values()], dtype=own.dtype) / counted.total()
-        own = own - shares @ weight[[*counted]]
-    return content, torch.cat([torch.zeros(2, weight.shape[1]), own])
+        subtract_mean_vector(weight, torch.tensor(numbers(centre)))
+    return content, torch.cat([torch.zeros(2, weight.shape[1]), weight[kept]])
 
 
 def write_static_encoder(folder: Path, tokenizer: Mapping[str, Any], vectors: Tensor) -> None:
