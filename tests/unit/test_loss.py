@@ -14,6 +14,7 @@ import tempplug
 from tempplug import ContrastiveLoss, distributed, metrics
 from tempplug.create import load_class
 from tempplug.embeddings import unit_rows
+from tempplug.engine import gemm
 from tempplug.errors import ConfigError, UnknownNameError
 from tempplug.layouts import LAYOUTS, create_layout
 from tempplug.types import LayoutName, ObjectiveName
@@ -205,6 +206,32 @@ def test_whether_a_row_has_a_direction_depends_on_its_own_norm_alone(dtype: torc
     (gradient,) = torch.autograd.grad(loss, rows)
     assert not gradient.isnan().any()
     assert (~gradient.any(1))[:2].tolist() == [expected[0], True]
+
+
+@pytest.mark.parametrize("layout", ["queue", "cross-view"])
+def test_candidates_without_gradient_cost_no_product_and_change_no_gradient(
+    layout: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Detached keys beside a queue, as of MoCo, or a detached view."""
+    products: list[bool] = []
+
+    def watched(*arguments: Any) -> Tensor:
+        products.append(True)
+        return times_transposed(*arguments)
+
+    times_transposed = gemm.times_transposed
+    monkeypatch.setattr(gemm, "times_transposed", watched)
+    loss_fn, a, b = ContrastiveLoss(layout=layout, engine="tiled"), *torch.randn(2, 8, 5)
+    given = {"queue": torch.randn(40, 5)} if layout == "queue" else {}
+    gradients = []
+    for learns in (True, False):
+        view = a.clone().requires_grad_()
+        loss_fn(view, b.clone().requires_grad_(learns), **given).backward()
+        gradients.append(view.grad)
+    assert products == [True]
+    assert gradients[0] is not None
+    assert gradients[1] is not None
+    assert torch.equal(*gradients)
 
 
 @pytest.mark.parametrize(("layout", "dtype"), every_pair(["labels", "two-view", "queue"], [torch.float64, torch.bfloat16]))

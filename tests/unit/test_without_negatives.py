@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from covering import every_pair
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
+from tempplug.roles import PairRoles
 
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1", "amcl-top"]
 ENGINES = ["dense", "tiled", "auto"]
@@ -115,3 +117,21 @@ def test_a_third_partys_objective_sees_no_infinity_unless_it_asks(objective: str
     loss_fn(rows(1), rows(1, seed=1))
     assert seen[0].isneginf().all() == (objective == "infonce")
     assert seen[0].isfinite().all() == (objective != "infonce")
+
+
+@pytest.mark.parametrize("layout", ["labels", "masks"])
+def test_a_device_is_waited_for_in_the_first_call_only(layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Elsewhere than on the CPU, only the first call looks for anchors without a negative; records count them in any call."""
+    monkeypatch.setattr("tempplug.head.unread", lambda device: True)
+    monkeypatch.setattr(PairRoles, "without_negatives", property(lambda roles: roles.negative_count == 0))
+    eye, labels = torch.eye(4).bool(), torch.arange(4)
+    lacking = {"labels": {"labels": labels * 0}, "masks": {"positive_mask": eye, "negative_mask": ~eye & (labels < 3)[:, None]}}
+    enough = {"labels": {"labels": labels}, "masks": {"positive_mask": eye, "negative_mask": ~eye}}
+    with pytest.warns(RuntimeWarning, match="without a negative"):
+        make("infonce", layout)(rows(4), rows(4, 1), **lacking[layout])
+    loss_fn = make("infonce", layout)
+    loss_fn(rows(4), rows(4, 1), **enough[layout])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss_fn(rows(4), rows(4, 1), **lacking[layout])
+    assert loss_fn.record.anchors_without_negative == (8 if layout == "labels" else 1)
