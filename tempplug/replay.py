@@ -141,8 +141,8 @@ def _marks(values: Tensor) -> Tensor:
     dtype = torch.promote_types(values.dtype, torch.float32) if values.is_floating_point() else torch.float64
     matrix = values.reshape(values.shape[0], -1) if values.numel() else values.new_zeros(1, 1)
     of_rows, of_columns = (_weights(count, axis, dtype, values.device) for axis, count in enumerate(matrix.shape))
-    products = [some.to(dtype) @ of_columns for some in matrix.split(ROWS_AT_ONCE)]
-    return torch.linalg.vecdot(torch.cat(products), of_rows, dim=0)
+    products = torch.cat([some.to(dtype) @ of_columns for some in torch.split(matrix, ROWS_AT_ONCE)])
+    return (products * of_rows).sum(0)
 
 
 @shared
