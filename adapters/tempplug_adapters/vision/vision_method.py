@@ -27,7 +27,7 @@ from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone
 from tempplug_adapters.quoting import code
 from tempplug_adapters.training.method import Card, Inputs, Method, Restored, Run, Source
 from tempplug_adapters.training.optimizer import Treatment
-from tempplug_adapters.vision import projection_heads as heads
+from tempplug_adapters.vision import projection_heads as heads, vision_images
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
 from tempplug_adapters.vision.evaluation.evaluations import Evaluation
 from tempplug_adapters.vision.moco import MoCo
@@ -36,14 +36,7 @@ from tempplug_adapters.vision.simclr import SimCLR
 from tempplug_adapters.vision.simsiam import SimSiam
 from tempplug_adapters.vision.step_module import StepModule, WithoutSoftmax
 from tempplug_adapters.vision.supcon import SupCon
-from tempplug_adapters.vision.vision_images import (
-    VisionImages,
-    evaluation_settings,
-    load_vision,
-    loaded_size,
-    read_images,
-    vision_files,
-)
+from tempplug_adapters.vision.vision_images import VisionImages, evaluation_settings, load_vision, loaded_size, read_images
 
 HEADS = {"amcl": 3}
 """Projection heads by strategy if the recipe sets no number; one for the others."""
@@ -193,7 +186,7 @@ class VisionMethod(Method[Any, VisionImages]):
 
     def files(self, recipe: Any, source: Source, data: VisionImages) -> dict[str, Path | str]:
         """Returns the files of the images to train on and of those of the evaluations."""
-        return vision_files(recipe, source.dataset, source.data_dir, data)
+        return vision_images.vision_files(recipe, source.dataset, source.data_dir, data)
 
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
