@@ -1,4 +1,4 @@
-r"""Names that a user chose, as words of Markdown and of a shell: they stay text, whatever characters they have.
+"""Names that a user chose, as words of Markdown and of a shell: they stay text, whatever characters they have.
 
 Python literals come from `repr`, YAML from PyYAML's dumper, HTML from `html.escape`. Characters that cannot be seen, such as
 those that turn the direction of text around, are written by their numbers.
