@@ -15,6 +15,8 @@ from torch import Tensor
 from tempplug.distributed import Call
 from tempplug.layouts import Views
 from tempplug.negatives.base import joined_spec
+from tempplug.options import format_spec
+from tempplug.part import Part
 
 if TYPE_CHECKING:
     from tempplug.loss import ContrastiveLoss
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_CALLS = 256
 _SETTING = ("reduction", "gather", "training", "torch.is_grad_enabled()", "the number of heads", "the device")
 _LEADING = {"queue": "K", "hard_negatives": "H"}
+_START = re.compile(r"initial_.+|.+_init")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -58,13 +61,18 @@ def _kind(argument: Any) -> Hashable:
 
 def _facts_of_loss(loss_fn: ContrastiveLoss) -> list[tuple[str, str]]:
     specs = {
-        "strategy": loss_fn.strategy.spec(),
-        "objective": loss_fn.objective.spec(),
+        "strategy": _spec(loss_fn.strategy),
+        "objective": _spec(loss_fn.objective),
         "layout": loss_fn.layout.spec(),
         "negatives": joined_spec(loss_fn.terms) or "none",
     }
     # An option of a third party's may be an object that is shown by its address.
     return [(name, _ADDRESS.sub("", spec)) for name, spec in specs.items()]
+
+
+def _spec(part: Part) -> str:
+    """Returns the spec string without where learning starts, of which DDP and FSDP copy the first process's to the others."""
+    return format_spec(part.name, {name: value for name, value in part.options.items() if not _START.fullmatch(name)})
 
 
 def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -84,7 +84,7 @@ def how_to_open(name: str, backbone: Any, stem: str | None = None) -> str:
     if opens_with_auto_model(network):
         lines = f"from transformers import AutoModel\n\nnetwork = AutoModel.from_pretrained({FOLDER})"
         return f"transformers opens it, too; images are normalised as in `{PROCESSOR_FILE}`:\n\n{fenced('python', lines)}"
-    if name in RESNETS and network.config.embedding_size == _WIDTH:
+    if name in RESNETS and isinstance(network, PreTrainedModel) and network.config.embedding_size == _WIDTH:
         lines = f"import torch\nimport torchvision\n\nnetwork = torchvision.models.{name}()\nnetwork.fc = torch.nn.Identity()\n"
         lines += _STEM if stem == "cifar" else ""
         lines += 'network.load_state_dict(torch.load("resnet.pth", weights_only=True), strict=True)'

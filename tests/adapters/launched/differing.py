@@ -40,7 +40,8 @@ def loss(*parts: Any, **options: Any) -> Any:
 CROSS = loss("fixed", layout="cross-view")
 KEYS = loss("fixed", layout="cross-view", negatives="same-key")
 LABELS = loss("fixed", layout="labels")
-GUIDE = loss("fixed", layout="cross-view", negatives="guide")
+# Below 0, because one guide of both views leaves nothing out otherwise.
+GUIDE = loss("fixed", layout="cross-view", negatives="guide:margin=-0.1")
 LOG_Q = loss("fixed", layout="cross-view", negatives="log-q")
 COUNTED = loss("fixed", layout="cross-view", negatives="log-q:size=9")
 KEY = torch.arange(ROWS)
