@@ -19,7 +19,18 @@ from tempplug_adapters.training.method_info import MethodInfo
 
 ROOT = Path(__file__).parents[2]
 # Of torch; and what transformers, datasets, scikit-learn or jinja2 cannot be without.
-GIVEN = {"torch", "filelock", "pluggy", "safetensors", "huggingface_hub", "pyarrow", "threadpoolctl", "markupsafe"}
+GIVEN = {
+    "torch",
+    "filelock",
+    "pluggy",
+    "safetensors",
+    "huggingface_hub",
+    "packaging",
+    "yaml",
+    "pyarrow",
+    "threadpoolctl",
+    "markupsafe",
+}
 # Chosen by the user by name, and named with a command of their own where they are missing; GPU kernels have a fallback.
 OPTIONAL = {"timm", "torchvision", "lightly", "triton", "GCL", "sentence_transformers", "pytorch_metric_learning", "ray"}
 INFOS = [info for kind in (CommandInfo, SuiteInfo) for info in Registry().all(kind) if info.distribution == "tempplug"]
