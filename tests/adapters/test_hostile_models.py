@@ -159,6 +159,7 @@ def test_no_command_runs_the_code_of_a_file(
     assert ".system, and reading that could run code: save the file anew with " in told
 
 
+@pytest.mark.filterwarnings("ignore:checkpoint-. has no fingerprint of its data:UserWarning")
 def test_no_checkpoint_runs_code(code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--dataset", "points", "--output-dir", str(tmp_path / "run"), "--save-steps", "1"]
     with pytest.raises(Killed):

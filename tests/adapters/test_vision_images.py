@@ -135,6 +135,8 @@ def test_supervision_needs_labels(monkeypatch: pytest.MonkeyPatch) -> None:
         load_vision(small("simclr", imbalance_ratio=2), "unlabelled", None)
 
 
+# Whether a probe of so few features converges depends on the processor; both sides stop at the same place.
+@pytest.mark.filterwarnings("ignore:lbfgs failed to converge")
 def test_figures_are_those_of_the_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifiers, "LABELS", (5,))
     monkeypatch.setitem(evaluations.PROBES, "macl-cifar10", replace(MACL_CIFAR10, epochs=4))

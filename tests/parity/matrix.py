@@ -102,7 +102,7 @@ def check(case: Case) -> None:
     """Asserts that row losses and gradients of a case are those of the oracle."""
     strategy, layout, objective, (engine, cut), dtype, size, rows, around, negatives = case
     if objective.startswith("sigmoid"):  # which has no sum of exp to estimate
-        negatives = re.sub(r"\+?debiased(:prior=0.2)?$", "", negatives)
+        negatives = re.sub(r"\+?debiased(:prior=[\d.]+)?$", "", negatives)
     last = str(parse_spec(layout)[1].get("directions", "")).split("+")[-1]
     call = make_call(layout, strategy, *size, dtype, negatives.replace("LAST", last))
     if rows == "some of zeros":

@@ -168,4 +168,6 @@ def test_every_strategy_objective_and_term_is_among_them() -> None:
     names = {create_strategy(spec.replace("=D", "=6")).name for spec in EACH}
     assert names == {info.name for info in tempplug.strategies()} - {"individual", "target-probability"}
     assert {spec.partition(":")[0] for spec in [*OBJECTIVES, *TOP]} == {info.name for info in tempplug.objectives()}
-    assert {spec.partition(":")[0] for spec in TERMS[1:]} == {info.name for info in tempplug.negatives()}
+    assert {each.partition(":")[0] for spec in TERMS[1:] for each in spec.split("+")} == {
+        info.name for info in tempplug.negatives()
+    }
