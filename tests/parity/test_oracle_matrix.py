@@ -168,6 +168,5 @@ def test_every_strategy_objective_and_term_is_among_them() -> None:
     names = {create_strategy(spec.replace("=D", "=6")).name for spec in EACH}
     assert names == {info.name for info in tempplug.strategies()} - {"individual", "target-probability"}
     assert {spec.partition(":")[0] for spec in [*OBJECTIVES, *TOP]} == {info.name for info in tempplug.objectives()}
-    assert {each.partition(":")[0] for spec in TERMS[1:] for each in spec.split("+")} == {
-        info.name for info in tempplug.negatives()
-    }
+    terms = [each for spec in TERMS[1:] for each in spec.split("+")]
+    assert {each.partition(":")[0] for each in terms} == {info.name for info in tempplug.negatives()}
