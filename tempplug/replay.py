@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError
 from tempplug.layouts import Views
-from tempplug.transforms import recomputing, shared
+from tempplug.transforms import may_be_recomputed, recomputing, shared
 
 # Calls between a forward pass and its backward pass: heads times whatever one step puts together.
 REMEMBERED = 512
@@ -55,16 +55,21 @@ class Replay:
     def __init__(self) -> None:
         self._calls: deque[RememberedCall] = deque(maxlen=REMEMBERED)
 
-    def call(self, views: Views, head: int) -> tuple[RememberedCall, bool]:
+    def call(self, views: Views, head: int) -> tuple[RememberedCall | None, bool]:
         """Returns the memory of a call, and whether it holds what the first computation of this call made.
+
+        None where no backward pass will compute the call again.
 
         Raises:
             ConfigError: a backward pass computes a call again that is none of those remembered, or as much like two of them.
         """
+        again = recomputing()
+        if not (again or may_be_recomputed()):  # as in a training without checkpoints, which marks would slow down
+            return None, False
         learns = torch.is_grad_enabled() and any(each.requires_grad for each in _tensors(views))
         with torch.no_grad():
             call = _remembered(views, head)
-        if recomputing():
+        if again:
             first = self._first(call)
             if first is not None:
                 first.recalled = True

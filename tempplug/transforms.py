@@ -37,6 +37,15 @@ def recomputing() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
+# Not in the oldest releases of torch.
+_top_hooks = getattr(torch._C._autograd, "_top_saved_tensors_default_hooks", None)
+
+
+def may_be_recomputed() -> bool:
+    """Returns whether a backward pass may compute this code again: checkpoints save tensors by hooks, or have no gradient."""
+    return not torch.is_grad_enabled() or _top_hooks is None or _top_hooks(True) is not None
+
+
 def refuse_fake(*arguments: object) -> None:
     """Raises `TensorError` where an argument, or one in a list, is a FakeTensor, or FakeTensorMode is active."""
     if not torch.compiler.is_compiling() and detect_fake_mode(arguments) is not None:

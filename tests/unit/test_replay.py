@@ -200,6 +200,15 @@ def test_two_equal_calls_of_one_step_cannot_be_told_apart_and_of_two_steps_need_
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
+def test_without_a_checkpoint_nothing_is_remembered() -> None:
+    loss_fn = made("target-probability:rate=9", "infonce")
+    calls = pairs_of_views("other order")
+    step([loss_fn], calls, None)
+    assert not loss_fn._replay._calls
+    step([loss_fn], calls, AROUND["checkpoint"])
+    assert len(loss_fn._replay._calls) == 2
+
+
 def test_a_second_computation_of_other_rows_is_refused() -> None:
     loss_fn = made("target-probability:rate=9", "infonce").double()
     views = [each.clone().requires_grad_() for each in pairs_of_views("other order")[0]]
