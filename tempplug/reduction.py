@@ -76,7 +76,7 @@ def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
 
 
 def with_nan(row_losses: Tensor, views: Views) -> Tensor:
-    """Returns the losses, NaN where the embeddings hold NaN and nobody looked: none of the anchors with a loss may see it."""
+    """Returns the losses; NaN if embeddings or scores hold NaN that was not checked: it may lie in rows without a loss."""
     if not unread(views.device):
         return row_losses
     scores = () if views.scores is None else (views.scores * 0,)

@@ -36,8 +36,8 @@ class RememberedCall:
 
     Attributes:
         kind: number of the head, shapes and types of all that the call read.
-        rows: [P] projections of floating-point numbers that it read.
-        integers: [P'] projections of integers and booleans that it read.
+        rows: `PROJECTIONS` numbers of each floating-point tensor that it read, one tensor behind the other.
+        integers: the same of each tensor of integers or booleans.
         made: what came of the state, by names that the caller chooses.
         recalled: whether a backward pass has computed this call again.
     """
@@ -106,13 +106,13 @@ class Replay:
 
 
 def _differences(name: str, similar: list[RememberedCall], call: RememberedCall) -> list[float]:
-    """Returns the largest difference of each call's marks from those of ``call``, relative to the latter's largest number."""
-    marks = getattr(call, name)
+    """Returns how much each call's marks differ from those of ``call``: the most of all tensors, each relative to its marks."""
+    marks = getattr(call, name).view(-1, PROJECTIONS)
     if not marks.numel():
         return [0.0] * len(similar)
-    largest = marks.abs().amax().clamp(min=torch.finfo(marks.dtype).tiny)
-    others = torch.stack([getattr(each, name) for each in similar])
-    differences: list[float] = ((others - marks).abs().amax(1) / largest).tolist()
+    scales = marks.abs().amax(1).clamp(min=torch.finfo(marks.dtype).tiny)
+    others = torch.stack([getattr(each, name).view(-1, PROJECTIONS) for each in similar])
+    differences: list[float] = ((others - marks).abs().amax(2) / scales).amax(1).tolist()
     return differences
 
 

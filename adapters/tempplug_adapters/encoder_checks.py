@@ -32,10 +32,10 @@ def load_state(module: nn.Module, state: Any, **options: Any) -> None:
     """
     if not isinstance(state, Mapping):
         raise DataError(f"it holds a {type(state).__name__}, not weights by name.")
-    own = module.state_dict()
+    expected = module.state_dict()
     for name, values in state.items():
-        if name in own and _shape(values) != _shape(own[name]):
-            raise DataError(f"{name} has the shape {_shape(values)}, which its settings make {_shape(own[name])}.")
+        if name in expected and _shape(values) != _shape(expected[name]):
+            raise DataError(f"{name} has the shape {_shape(values)}, which its settings make {_shape(expected[name])}.")
     differences = module.load_state_dict(state, strict=False, **options)
     if differences.missing_keys:
         raise DataError(f"it lacks weights: {some_names(differences.missing_keys)}.")
@@ -56,8 +56,8 @@ def some_names(names: Collection[str]) -> str:
     'a, b, c and 1 more'
     """
     ordered = sorted(names)
-    more = f" and {len(ordered) - _EXAMPLES} more" if len(ordered) > _EXAMPLES else ""
-    return ", ".join(ordered[:_EXAMPLES]) + more
+    others = f" and {len(ordered) - _EXAMPLES} more" if len(ordered) > _EXAMPLES else ""
+    return ", ".join(ordered[:_EXAMPLES]) + others
 
 
 def check_finite_weights(weights: Mapping[str, Any]) -> None:
@@ -70,8 +70,8 @@ def check_finite_weights(weights: Mapping[str, Any]) -> None:
     if wrong:
         name, values = next(iter(wrong.items()))
         count = int(values.isfinite().logical_not().sum())
-        more = f", and {len(wrong) - 1} other weights hold some" if len(wrong) > 1 else ""
-        raise NonFiniteError(f"{name} holds {count} NaN or infinite values out of {values.numel()}{more}.")
+        others = f", and {len(wrong) - 1} other weights hold some" if len(wrong) > 1 else ""
+        raise NonFiniteError(f"{name} holds {count} NaN or infinite values out of {values.numel()}{others}.")
 
 
 def check_finite_rows(rows: Tensor, what: str, names: Sequence[object] | None = None, *, start: int = 0) -> None:

@@ -171,6 +171,22 @@ def test_calls_of_the_same_rows_are_told_apart_by_their_arguments(negatives: str
         torch.testing.assert_close(gradients(reentrant), expected, rtol=1e-10, atol=1e-14)
 
 
+def test_a_large_argument_does_not_hide_that_rows_differ() -> None:
+    rows = [torch.randn(8, 4, generator=torch.Generator().manual_seed(each), dtype=torch.float64) for each in range(3)]
+    guide = {name: 1e9 * rows[0] for name in ("view_a", "view_b")}
+
+    def gradients(around: Callable[..., Any] | None) -> list[Tensor]:
+        loss_fn = made("target-probability:rate=9", "infonce", negatives="guide").double()
+        leaves = [each.clone().requires_grad_() for each in rows]
+        call, total = partial(loss_fn, guide=guide), torch.zeros((), dtype=torch.float64)
+        for other in leaves[1:]:
+            total = total + (call(leaves[0], other) if around is None else around(call, leaves[0], other))
+        return list(torch.autograd.grad(total, leaves))
+
+    for ours, theirs in zip(gradients(AROUND["checkpoint"]), gradients(None), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
+
+
 def test_two_losses_with_one_strategy_have_the_state_of_their_own_calls() -> None:
     def losses() -> list[ContrastiveLoss]:
         strategy = create_strategy("target-probability:rate=9")
