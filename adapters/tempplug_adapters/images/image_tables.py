@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 
 from tempplug.errors import DataError, MissingDependencyError, nearest, quoted
-from tempplug_adapters.data_files.tables import read_rows
+from tempplug_adapters.data_files.matrices import read_rows
 from tempplug_adapters.images.class_folders import FileList, caption_of, read_shards, shards_of
 from tempplug_adapters.images.image_set import EncodedSet
 from tempplug_adapters.storage.files import one_line

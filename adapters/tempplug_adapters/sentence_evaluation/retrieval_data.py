@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import read_text
-from tempplug_adapters.data_files.tables import find_folder, read_tsv
+from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
 
 _PARTS = {"corpus": ("corpus.jsonl",), "queries": ("queries.jsonl",), "qrels": ("qrels.tsv", "qrels/test.tsv")}
 
