@@ -38,12 +38,14 @@ def describe_folder(
 ) -> None:
     """Writes ``tempplug.json`` and README.md into an output folder."""
     kind = type(module.encoder)
+    tables = [{"file": Path(each.table.path).name, "columns": each.to_dict()} for each in method.tables(data)]
     content = {
         "method": method.info.name,
         "class": f"{kind.__module__}.{kind.__qualname__}",
         "tempplug": __version__,
         "dataset": results["dataset"],
         "recipe": recipe.values(),
+        **({"tables": tables} if tables else {}),
         **method.kept(recipe, module, data),
     }
     write_text(folder / "README.md", model_card(method, recipe, module, data, results, folder.resolve().name))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from tempplug_adapters.training.flags import device_flag
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tempplug_adapters.training.method import Inputs
     from tempplug_adapters.training.trained import Trained
 
 FORMATS = (".npy", ".parquet")
@@ -93,15 +93,16 @@ def embed(arguments: list[str]) -> int:
         trained = open_folder(options)
         inputs = read_inputs(trained, options.data, options)
         vectors = trained.embed(inputs.given)
-    _write_vectors(file, vectors, inputs.names)
-    said = [f"{len(vectors)} vectors of {vectors.shape[1]} numbers, in the order of {options.data}", f"wrote {file}"]
+    _write_vectors(file, vectors, inputs)
+    order = f"{len(vectors)} vectors of {vectors.shape[1]} numbers, in the order of {options.data}"
+    said = [order, *inputs.notes, f"wrote {file}"]
     show = _SHOW[file.suffix].format(file=str(file))
     quoted = shlex.quote(show) if set(show) & set('"$`\\!') else f'"{show}"'
     print(ending(said, {}, f"python -c {quoted}"))
     return 0
 
 
-def _write_vectors(file: Path, vectors: Tensor, names: Sequence[str] | None) -> None:
+def _write_vectors(file: Path, vectors: Tensor, inputs: Inputs) -> None:
     import numpy as np
 
     if file.suffix == ".npy":
@@ -118,6 +119,7 @@ def _write_vectors(file: Path, vectors: Tensor, names: Sequence[str] | None) -> 
     except ImportError as error:
         raise MissingDependencyError(f"output={file} needs the package 'pyarrow': pip install pyarrow") from error
     flat = pyarrow.array(vectors.numpy().reshape(-1))
-    columns = {"vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
-    table = pyarrow.table(({} if names is None else {"name": pyarrow.array(list(map(str, names)))}) | columns)
+    named = {} if inputs.names is None else {"name": pyarrow.array(list(map(str, inputs.names)))}
+    more = {name: pyarrow.array(list(values)) for name, values in inputs.columns.items()}
+    table = pyarrow.table({**more, **named, "vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
     write_file(file, lambda temporary: parquet.write_table(table, temporary))
