@@ -163,12 +163,12 @@ def _saved_graph(folder: Path) -> None:
 @cache
 def formats() -> dict[str, Format]:
     """The formats by name; what reads them is loaded now."""
+    from tempplug_adapters.data_files.text_rows import open_texts
     from tempplug_adapters.graph.graph_files import load_tu
     from tempplug_adapters.graph.molecule_data import read_labelled, read_smiles
     from tempplug_adapters.graph.node_data import load_graph
     from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
     from tempplug_adapters.sentence_evaluation.sts_data import load_sts
-    from tempplug_adapters.simcse.data import read_samples
 
     def tu(folder: Path) -> Any:
         return load_tu("TOY", folder / "cache", folder)
@@ -202,7 +202,7 @@ def formats() -> dict[str, Format]:
     for name in ("s.txt", "s.tsv", "s.csv", "s.jsonl", "s.tsv.gz", "s.jsonl.gz"):
         found[f"sentences, {name}"] = Format(
             lambda folder, name=name: _sentences(folder, name),
-            lambda folder, name=name: list(read_samples(folder / name)),
+            lambda folder, name=name: list(open_texts(folder / name)),
             name.endswith("gz"),
         )
     return found

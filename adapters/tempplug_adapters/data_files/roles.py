@@ -84,6 +84,12 @@ class Assigned:
         """Returns the name of the first column of a role."""
         return self.columns[role][0]
 
+    def of(self, roles: Collection[str]) -> Assigned:
+        """Returns the table with some of the roles; columns of the others count as unused."""
+        columns = {role: names for role, names in self.columns.items() if role in roles}
+        used = {name for names in columns.values() for name in names}
+        return Assigned(self.table, columns, tuple(name for name in self.table.names if name not in used))
+
     def lines(self) -> list[str]:
         """Returns a line a column: role, name, kind, values, missing values, and the first value; the last names the others."""
         lines = []
@@ -130,9 +136,7 @@ def assign(table: Table, roles: Sequence[Role], given: Sequence[str] = ()) -> As
     for role in roles:
         if role.required and role.name not in chosen:
             chosen[role.name] = (_only_one(table, role, roles, chosen),)
-    used = {column for columns in chosen.values() for column in columns}
-    ordered = {role.name: chosen[role.name] for role in roles if role.name in chosen}
-    return Assigned(table, ordered, tuple(column for column in table.names if column not in used))
+    return Assigned(table, {role.name: chosen[role.name] for role in roles if role.name in chosen}, ()).of(chosen)
 
 
 def _plain(name: str) -> str:

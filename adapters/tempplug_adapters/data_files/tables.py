@@ -10,6 +10,7 @@ leave a missing text empty; in a column of numbers they are missing numbers.
 
 from __future__ import annotations
 
+import itertools
 import json
 import mmap
 import tempfile
@@ -22,10 +23,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from tempplug.errors import DataError, MissingDependencyError, quoted
 from tempplug_adapters.data_files.column_kinds import MISSING_NUMBERS, as_numbers, kind_of_column, missing_mask
-from tempplug_adapters.data_files.delimited_text import LINE, HasHeader
+from tempplug_adapters.data_files.delimited_text import LINE, ROWS, HasHeader, block_of
 from tempplug_adapters.data_files.roles import CATEGORY, INTEGER, MISSING, NUMBER
 from tempplug_adapters.data_files.table_blocks import read_blocks
-from tempplug_adapters.data_files.text_streams import check_size, file_kind
+from tempplug_adapters.data_files.text_streams import check_size, file_kind, read_lines
 from tempplug_adapters.storage.files import one_line
 
 _CHUNK: Final = 1 << 13
@@ -65,6 +66,19 @@ def open_table(
             if path.is_file():
                 check_size(path, file.tell())
         return Table(str(path), store.table())
+
+
+def open_lines(path: Path, cache_dir: Path | None = None) -> Table:
+    """Returns the table of a file's lines, a column ``text`` without the blank lines; raises `DataError` like `read_lines`."""
+    filled = ((number, line) for number, line in read_lines(path) if line.strip())
+    with tempfile.TemporaryFile(dir=cache_dir) as file:
+        store = _Store(file)
+        while True:
+            block = list(itertools.islice(filled, ROWS))
+            store.add(block_of(["text"], [pa.array([line for _, line in block], pa.string())], [number for number, _ in block]))
+            check_size(path, file.tell())
+            if len(block) < ROWS:
+                return Table(str(path), store.table())
 
 
 class Table:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -18,16 +18,27 @@ from tempplug_adapters.bias_evaluation import find_bias_file, has_bias_file
 from tempplug_adapters.bias_evaluation.crows_pairs import evaluate_crows_pairs, read_crows_pairs
 from tempplug_adapters.bias_evaluation.masked_language_model import MODEL, MaskedLanguageModel
 from tempplug_adapters.bias_evaluation.stereoset import DEVELOPMENT_FILE, GENDER, evaluate_stereoset, read_stereoset
+from tempplug_adapters.data_files.roles import TEXT, Role
+from tempplug_adapters.data_files.text_roles import ID, LABEL
+from tempplug_adapters.data_files.text_rows import TextRows, open_texts
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer, own_model
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
 from tempplug_adapters.measurements import numbers_of
-from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.simcse.data import Sentences
 from tempplug_adapters.simcse.model import initialise
 from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
 from tempplug_adapters.training.method import Card, Restored, Run, Source
 
+ROLES: Final = (
+    Role("premise", (TEXT,), ("premise", "sentence1", "anchor", "sent0", "sentence_a")),
+    Role("hypothesis", (TEXT,), ("hypothesis", "sentence2", "positive", "sent1", "sentence_b")),
+    Role("counterfactual", (TEXT,), ("counterfactual",), many=True, required=False),
+    ID,
+    LABEL,
+)
+"""Of the columns of a table; the counterfactuals are those of premise and hypothesis, in this order."""
 POOLING = "cls_before_pooler"
 """The vector of a sentence: [CLS], which the projection of the training reads."""
 
@@ -80,6 +91,10 @@ class Quadruples(Sentences):
 
     ungendered = 0
     ambiguous: Mapping[str, int] = {}
+
+    def __init__(self, samples: Sequence[tuple[str, ...]], recipe: MabelRecipe, data_dir: Path | None, rows: TextRows) -> None:
+        super().__init__(samples, recipe, data_dir)
+        self.tables, self.notes = (rows.assigned,), rows.notes
 
 
 class MabelModule(SentenceModule):
@@ -154,19 +169,22 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
 
     def load(self, recipe: MabelRecipe, source: Source) -> Quadruples:
         """Returns the tokenised pairs with a gender word and their counterfactuals; checks the evaluation data."""
-        samples = list(read_samples(source.dataset, recipe.columns, recipe.where))
+        rows = open_texts(source.dataset, recipe.columns, recipe.where, roles=ROLES)
+        samples = [sample.texts for sample in rows]
         if source.evaluated:
             read_stereoset(source.data_dir)
             read_crows_pairs(source.data_dir)
-        if len(recipe.columns) == 4:
-            return Quadruples(samples[: recipe.max_train_samples], recipe, source.data_dir)
+        if "counterfactual" in rows.assigned:
+            if rows.uneven or rows.most_negatives != 2:
+                raise DataError(f"{source.dataset}: each row must have both counterfactuals; they are missing in some.")
+            return Quadruples(samples[: recipe.max_train_samples], recipe, source.data_dir, rows)
         path = recipe.gender_words
         words = GenderWords.read(Path(path) if path else find_bias_file(source.data_dir, GENDER_WORDS, "MABEL's list of words"))
         pairs = [pair for pair in samples if any(map(words.has_any, pair))]
         if len(pairs) < 2:
             raise DataError(f"{source.dataset} holds {len(pairs)} pairs with a gender word; training needs at least 2.")
         used = pairs[: recipe.max_train_samples]
-        data = Quadruples([(*pair, *map(words.swapped, pair)) for pair in used], recipe, source.data_dir)
+        data = Quadruples([(*pair, *map(words.swapped, pair)) for pair in used], recipe, source.data_dir, rows)
         data.ungendered = len(samples) - len(pairs)
         data.ambiguous = words.ambiguous(sentence for pair in used for sentence in pair)
         return data
@@ -175,7 +193,8 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
         """Returns the number of pairs, of those left out, and of words with several counterparts."""
         left_out = f", {data.ungendered} without gender words left out" if data.ungendered else ""
         guessed = ", ".join(f"{word} {number}" for word, number in Counter(data.ambiguous).most_common())
-        return f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"
+        size = f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"
+        return "\n".join([size, *data.notes])
 
     def origin(self, recipe: MabelRecipe, data: Quadruples) -> dict[str, Any]:
         """Returns the number of pairs that were left out, and of ambiguous words by word."""
