@@ -239,7 +239,9 @@ def test_two_matrices_need_no_model(run: Callable[..., str], tmp_path: Path) -> 
     assert "> 3 " in " ".join(printed.split()), "2.4 epochs of 150 pairs have the steps of 3 epochs of 120"
 
 
-@pytest.mark.parametrize(("name", "columns"), [("x.jsonl", ()), ("x.csv", ()), ("x.tsv.gz", ("--columns", "anchor", "positive"))])
+@pytest.mark.parametrize(
+    ("name", "columns"), [("x.jsonl", ()), ("x.csv", ()), ("x.tsv.gz", ("--columns", "anchor", "positive"))]
+)
 def test_texts_of_every_format_are_read(name: str, columns: tuple[str, ...], run: Callable[..., str], tmp_path: Path) -> None:
     write_tiny_encoder(tmp_path / "bert", seed=0, layers=1, width=32)
     pairs = list(paraphrase_pairs(70, 0))

@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
         "t.csv",
         of_pandas(STS, "to_csv"),
         {},
-        r"differ in their score, column 'score' \(such as '4\.5' and '4\.0'\), .* --min-score N, or take all: --columns sentence1 sentence2",
+        r"differ in their score, column 'score' \(such as '4\.5'.* --min-score N, or .*: --columns sentence1 sentence2",
     ),
     "labels that differ": (
         "t.csv",
@@ -239,7 +239,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
     "one text": ("t.txt", of_lines("a", ""), {}, "holds 1 samples; contrastive training needs at least 2"),
     "no text": ("t.txt", of_lines(""), {}, "t.txt is empty"),
     "no rows": ("t.csv", of_lines("query,answer"), {}, "no column is clearly the anchor"),
-    "a NUL": ("t.jsonl", of_lines({"text": "a"}, '{"text": "b\\u0000"}'), {}, "line 2: 'text' holds a NUL character"),
+    "a NUL": ("t.jsonl", of_lines({"text": "a"}, '{"text": "b\\u0000"}'), {}, "line 2: column 'text' holds a NUL character"),
     "a blank line for vectors": (
         "t.csv",
         of_csv([["text"], ["a"], [" "], ["c"]]),

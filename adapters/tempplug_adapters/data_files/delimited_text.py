@@ -18,7 +18,6 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.text_streams import (
     HEAD,
-    checked_lines,
     encoding_of,
     file_kind,
     naming,
@@ -130,7 +129,7 @@ def _is_quoted(path: Path, encoding: str) -> bool:
 
 def _named_blocks(path: Path, encoding: str, named: bool, skipped: int, read: Callable[[Iterator[str]], Rows]) -> Iterator[Any]:
     with open_text(path, encoding) as stream:
-        rows = read(checked_lines(path, stream))
+        rows = read(stream)
         try:
             rows = itertools.dropwhile(lambda row: row[0] <= skipped, rows)
             number, fields = next(rows)

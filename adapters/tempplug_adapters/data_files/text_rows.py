@@ -136,6 +136,7 @@ def open_texts(
     roles: Sequence[Role] = TEXTS,
     whole: bool = False,
     least: int = 2,
+    most: int | None = None,
     cache_dir: Path | None = None,
 ) -> TextRows:
     """Returns the rows of a file.
@@ -148,6 +149,7 @@ def open_texts(
         roles: those of anchors, positives and hard negatives, and others, see `text_roles`; some may be required.
         whole: whether a missing text is an error, because results have a row for each row; otherwise it is left out.
         least: fewest rows; contrastive training needs two.
+        most: rows that are used at most, the first ones; None: all.
         cache_dir: see `open_table`.
 
     Raises:
@@ -180,8 +182,9 @@ def open_texts(
                 raise DataError(f"{path}: {said}: remove them, or fill them in, so that each row has a vector.")
             kept, notes = kept & (counts[role] > 0), [*notes, f"left out: {said}"]
     used = {*counts, *(GRADES if min_score is not None else ()), *(("id",) if whole else ())}
-    numbers = (np.flatnonzero(kept), counts[positive], counts[negative])
-    rows = TextRows(assigned.of(used), (anchor, positive, negative), *numbers, notes=tuple(notes))
+    assigned, positions = assigned.of(used), np.flatnonzero(kept)[:most]
+    _refuse_nul(table, [name for role in counts for name in assigned.columns.get(role, ())], positions)
+    rows = TextRows(assigned, (anchor, positive, negative), positions, counts[positive], counts[negative], notes=tuple(notes))
     if len(rows) < least:
         what = f" that meet {' and '.join(where)}" if where else ""
         needed = f"contrastive training needs at least {least}" if least > 1 else f"at least {least} is needed"
@@ -197,7 +200,7 @@ def _refuse_table(path: Path, roles: Sequence[Role]) -> None:
 
 
 def _counts(table: Table, names: Sequence[str]) -> np.ndarray:
-    """Returns the number of texts of each row in some columns, [N]; raises `DataError` for a NUL character."""
+    """Returns the number of texts of each row in some columns, [N]."""
     counts = np.zeros(len(table), np.int64)
     for name in names:
         start = 0
@@ -207,11 +210,22 @@ def _counts(table: Table, names: Sequence[str]) -> np.ndarray:
             texts = texts.cast(pa.string())  # of lists that are all empty
             filled = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False).to_numpy(zero_copy_only=False)
             counts[start : start + len(chunk)] += np.bincount(rows[filled], minlength=len(chunk))
-            broken = pc.fill_null(pc.match_substring(texts, "\0"), False).to_numpy(zero_copy_only=False)
-            if broken.any():
-                raise DataError(f"{table.place(start + int(rows[broken][0]))}: {quoted(name)} holds a NUL character.")
             start += len(chunk)
     return counts
+
+
+def _refuse_nul(table: Table, names: Sequence[str], kept: np.ndarray) -> None:
+    """Raises `DataError` for a NUL character, which tokenizers reject, in one of the rows that are kept, [n]."""
+    for name in names:
+        texts = table.column(name).take(pa.array(kept)) if len(kept) < len(table) else table.column(name)
+        start = 0
+        for chunk in texts.chunks:
+            flat = chunk if is_text(chunk.type) else chunk.flatten()
+            if pc.any(pc.match_substring(flat.cast(pa.string()), "\0")).as_py():
+                values = enumerate(chunk.to_pylist(), start=start)
+                row = next(row for row, value in values if any("\0" in text for text in texts_of(value)))
+                raise DataError(f"{table.place(kept[row])}: column {quoted(name)} holds a NUL character.")
+            start += len(chunk)
 
 
 def _met(table: Table, where: Sequence[str]) -> tuple[np.ndarray, list[str]]:

@@ -62,7 +62,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         DataError: the file is missing, empty, packed or not text.
     """
     with naming(path), open_text(path, encoding_of(path, read_head(path))) as stream:
-        for number, line in enumerate(checked_lines(path, stream), start=1):
+        for number, line in enumerate(stream, start=1):
             yield number, line.rstrip("\r\n")
 
 
@@ -141,11 +141,3 @@ def _not_text(path: Path, error: UnicodeDecodeError) -> DataError:
 def open_text(path: Path, encoding: str) -> io.TextIOWrapper:
     """Returns the stream of a file's text; lines keep their ends, and only line feeds end them."""
     return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="\n")
-
-
-def checked_lines(path: Path, stream: io.TextIOWrapper) -> Iterator[str]:
-    """Yields the lines of a stream; raises `DataError` at a NUL character."""
-    for number, line in enumerate(stream, start=1):
-        if "\0" in line:
-            raise DataError(f"{path}, line {number}: holds a NUL character; the file is damaged or not text.")
-        yield line

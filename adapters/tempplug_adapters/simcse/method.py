@@ -106,7 +106,7 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
 
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
         """Returns the samples of a file; checks that the evaluation data exist."""
-        samples = read_rows(recipe, source)[: recipe.max_train_samples]
+        samples = read_rows(recipe, source)
         if source.evaluated:
             load_sts("STSB", source.data_dir, "dev")
             for task in recipe.tasks_of(STS_TASKS):
@@ -210,7 +210,8 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
 
 def read_rows(recipe: SimCSERecipe, source: Source, roles: Sequence[Role] = TEXTS) -> TextRows:
     """Returns the rows of a file that a recipe trains on: a sample for each positive, where all of them count."""
-    rows = open_texts(source.dataset, recipe.columns, recipe.where, min_score=recipe.min_score, roles=roles)
+    most = recipe.max_train_samples
+    rows = open_texts(source.dataset, recipe.columns, recipe.where, min_score=recipe.min_score, roles=roles, most=most)
     return rows.paired() if recipe.positives == "all" and rows.most_positives > 1 else rows
 
 

@@ -62,7 +62,7 @@ class RetrievalMethod(SimCSEMethod):
 
     def load(self, recipe: RetrievalRecipe, source: Source) -> RetrievalPairs:  # type: ignore[override]
         """Returns the pairs of a file without those held out; checks that the collections exist."""
-        rows = read_rows(recipe, source, PAIRS)[: recipe.max_train_samples]
+        rows = read_rows(recipe, source, PAIRS)
         if source.evaluated and recipe.tasks:
             if source.data_dir is None:
                 raise ConfigError(f"task {recipe.tasks[0]} needs the folder with the collections: --data-dir or TEMPPLUG_DATA.")

@@ -52,7 +52,7 @@ def _write_centred(recipe: Any, dataset: Path, written: Path) -> None:
 
     first = modules.Transformer(recipe.model_name_or_path, max_seq_length=recipe.max_length)
     model = SentenceTransformer(modules=[first, modules.Pooling(dimension_of(first)["dimension"])], device="cpu")
-    samples = open_texts(dataset, recipe.columns, recipe.where)[:FOR_THE_MEAN]
+    samples = open_texts(dataset, recipe.columns, recipe.where, most=FOR_THE_MEAN)
     subtract_mean(model, [text for sample in samples for text in sample.texts])
     first.save(str(written))
 
