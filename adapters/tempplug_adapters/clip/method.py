@@ -19,7 +19,7 @@ from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
-from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
 from tempplug_adapters.images.image_data import DEFAULT_SIZE, as_images, find_images
@@ -179,7 +179,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         """Returns the lines of a ``.txt`` file as texts; else image files, or the images of a split of a data set."""
         word = source.dataset
         if word.endswith((".txt", ".txt.gz")):
-            texts = [line.strip() for line in read_text(Path(word)).splitlines() if line.strip()]
+            texts = [sample.anchor for sample in open_texts(word, whole=True, least=1)]
             return Inputs(texts, texts)
 
         def load() -> ImageSet:

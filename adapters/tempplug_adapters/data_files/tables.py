@@ -69,13 +69,19 @@ def open_table(
 
 
 def open_lines(path: Path, cache_dir: Path | None = None) -> Table:
-    """Returns the table of a file's lines, a column ``text`` without the blank lines; raises `DataError` like `read_lines`."""
-    filled = ((number, line) for number, line in read_lines(path) if line.strip())
+    """Returns the table of a file's lines, a column ``text`` where blank lines are missing; raises `DataError`."""
+    lines = read_lines(path)
     with tempfile.TemporaryFile(dir=cache_dir) as file:
         store = _Store(file)
         while True:
-            block = list(itertools.islice(filled, ROWS))
-            store.add(block_of(["text"], [pa.array([line for _, line in block], pa.string())], [number for number, _ in block]))
+            block = list(itertools.islice(lines, ROWS))
+            store.add(
+                block_of(
+                    ["text"],
+                    [pa.array([line.strip() or None for _, line in block], pa.string())],
+                    [number for number, _ in block],
+                )
+            )
             check_size(path, file.tell())
             if len(block) < ROWS:
                 return Table(str(path), store.table())

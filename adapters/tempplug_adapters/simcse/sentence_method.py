@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.data_files.text_rows import open_texts
+from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.simcse.data import Sentences
 from tempplug_adapters.storage.files import write_into
@@ -85,21 +86,22 @@ class SentenceMethod(Method[R, S]):
 
     def read(self, recipe: Any, source: Source, split: str) -> Inputs:
         """Returns the sentences of a file, row by row: one a line, or the texts of a table, with the ids of their rows."""
-        rows = open_texts(source.dataset, recipe.columns, whole=True, least=1)
+        columns = () if file_kind(Path(source.dataset)) == ".txt" else recipe.columns
+        rows = open_texts(source.dataset, columns, whole=True, least=1)
         table = rows.assigned.table
         named = [name for role, names in rows.assigned.columns.items() if role != "id" for name in names]
         texts = [text for sample in rows for text in sample.texts]
-        columns: dict[str, Sequence[Any]] = {}
+        more: dict[str, Sequence[Any]] = {}
         notes = [] if len(texts) == len(table) else [f"a vector for each text of {', '.join(named)}: {len(table)} rows"]
         counts = [len(sample.texts) for sample in rows]
         if "id" in rows.assigned:
             ids = table.values(rows.assigned.column("id"))
-            columns["id"] = [
+            more["id"] = [
                 None if key is None else str(key) for key, count in zip(ids, counts, strict=True) for _ in range(count)
             ]
         if len(texts) > len(table):
-            columns["row"] = [row for row, count in enumerate(counts) for _ in range(count)]
-        return Inputs(texts, texts, columns, notes)
+            more["row"] = [row for row, count in enumerate(counts) for _ in range(count)]
+        return Inputs(texts, texts, more, notes)
 
     def embed(self, recipe: R, module: Any, given: Sequence[str]) -> Tensor:
         """Returns the vectors of sentences, [n, D]."""

@@ -69,7 +69,9 @@ def read_inputs(trained: Trained, word: str, options: argparse.Namespace) -> Any
     from tempplug_adapters.training.method import Source
 
     source = Source(word, data_folder(options.data_dir), trained.folder / "data", evaluated=False)
-    return trained.method.read(trained.recipe, source, options.split)
+    columns = getattr(options, "columns", None)
+    recipe = trained.recipe.changed(columns=tuple(columns)) if columns else trained.recipe
+    return trained.method.read(recipe, source, options.split)
 
 
 SPLIT = ("--split", {"choices": ("train", "test"), "default": "test", "help": "of a data set of images (default: test)"})
@@ -80,7 +82,15 @@ def embed(arguments: list[str]) -> int:
     output = {"type": Path, "required": True, "metavar": "FILE", "help": "vectors.npy, or vectors.parquet with names"}
     what = "texts (.txt, tables), images (files, folders, data sets), a graph or graphs, SMILES, or a table of interactions"
     parser = trained_parser(
-        "embed", "Write the vectors that a trained encoder has for data.", ("data", {"help": what}), ("--output", output), SPLIT
+        "embed",
+        "Write the vectors that a trained encoder has for data.",
+        ("data", {"help": what}),
+        ("--output", output),
+        SPLIT,
+        (
+            "--columns",
+            {"nargs": "+", "metavar": "WORD", "help": "of a table, as for the training (default: those of the training)"},
+        ),
     )
     options = parser.parse_args(arguments)
     file: Path = options.output
