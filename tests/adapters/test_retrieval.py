@@ -115,8 +115,9 @@ def test_a_collection_is_read_in_both_layouts(tmp_path: Path, beir: bool, packed
     ("parts", "message"),
     [
         ({"corpus": '{"id": "1", "text": "a"}\n{"id": "1", "text": "b"}\n'}, r"line 2: id '1' occurs twice"),
-        ({"corpus": '{"id": "1"}\n'}, r"line 1: must be a JSON object with 'id'"),
-        ({"queries": "[]\n"}, r"line 1: must be a JSON object"),
+        ({"corpus": '{"id": "1", "text": "a"}\n{"text": "b"}\n'}, r"line 2: id is missing"),
+        ({"corpus": '{"id": "1"}\n'}, r"must have 'id' \(or '_id'\) and 'text'\. It has: 'id' \(integer"),
+        ({"queries": "[]\n"}, r"toy.queries.jsonl holds no rows"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq\t9\t1\n"}, r"line 2: there is no document of that id"),
         ({"qrels": "query-id\tcorpus-id\tscore\nr\t1\t1\n"}, r"line 2: there is no query of that id"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq\t1\tyes\n"}, r"score 'yes' must be a whole number"),

@@ -65,6 +65,8 @@ def open_table(
             store.add(block.select(kept))
             if path.is_file():
                 check_size(path, file.tell())
+        if not store.starts:
+            raise DataError(f"{path} holds no rows.")
         return Table(str(path), store.table())
 
 
@@ -208,11 +210,11 @@ def _is_number(value: Any) -> bool:
 
 
 class _Store:
-    """Blocks in a temporary file, as streams of Arrow: a new one where the columns or types change."""
+    """Blocks in a temporary file, as streams of Arrow that begin at ``starts``: a new one where the columns or types change."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
-        self._starts: list[int] = []
+        self.starts: list[int] = []
         self._writer: Any = None
         self._schema: Any = None
 
@@ -220,7 +222,7 @@ class _Store:
         """Writes a record batch."""
         if self._writer is None or not block.schema.equals(self._schema, check_metadata=True):
             self._close()
-            self._starts.append(self._file.tell())
+            self.starts.append(self._file.tell())
             self._schema, self._writer = block.schema, pa.ipc.new_stream(pa.PythonFile(self._file, "w"), block.schema)
         self._writer.write_batch(block)
 
@@ -233,7 +235,7 @@ class _Store:
         self._close()
         self._file.flush()
         mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
-        parts = [pa.ipc.open_stream(pa.BufferReader(mapped.slice(start))).read_all() for start in self._starts]
+        parts = [pa.ipc.open_stream(pa.BufferReader(mapped.slice(start))).read_all() for start in self.starts]
         return _joined(parts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, overload
+from typing import Final, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -21,6 +21,9 @@ from tempplug_adapters.data_files.roles import Assigned, Role, assign
 from tempplug_adapters.data_files.tables import Table, open_lines, open_table
 from tempplug_adapters.data_files.text_roles import GRADES, LINES, TEXTS, texts_of
 from tempplug_adapters.data_files.text_streams import file_kind
+
+_TOGETHER: Final = 1 << 12
+"""Rows that are read together where all are."""
 
 
 class Sample(NamedTuple):
@@ -77,21 +80,38 @@ class TextRows(Sequence[Sample]):
         if isinstance(position, slice):
             return self.taken(np.arange(len(self))[position])
         row = int(self.rows[position])
-        (anchor,), positives, negatives = (self._texts(role, row) for role in self.roles)
+        return self._sample(int(position), *(self._texts(role, row, 1)[0] for role in self.roles))
+
+    def _sample(
+        self, position: int, anchors: tuple[str, ...], positives: tuple[str, ...], negatives: tuple[str, ...]
+    ) -> Sample:
         if len(self.chosen):
             positives = (positives[self.chosen[position]],)
         if self.excluded:
             positives, negatives = (
                 tuple(each for each in texts if each not in self.excluded) for texts in (positives, negatives)
             )
-        return Sample(anchor, positives, negatives)
+        return Sample(anchors[0], positives, negatives)
 
     def __iter__(self) -> Iterator[Sample]:
-        return (self[position] for position in range(len(self)))
+        # rows one after the other are read together, which is several times faster
+        for start in range(0, len(self), _TOGETHER):
+            rows = self.rows[start : start + _TOGETHER]
+            first, count = int(rows.min()), int(rows.max() - rows.min()) + 1
+            if count > 4 * len(rows):
+                yield from (self[position] for position in range(start, start + len(rows)))
+                continue
+            texts = [self._texts(role, first, count) for role in self.roles]
+            for position, row in enumerate((rows - first).tolist(), start=start):
+                yield self._sample(position, *(of_role[row] for of_role in texts))
 
-    def _texts(self, role: str, row: int) -> tuple[str, ...]:
-        values = (self.assigned.table.column(name)[row].as_py() for name in self.assigned.columns.get(role, ()))
-        return tuple(text.strip() for value in values for text in texts_of(value))
+    def _texts(self, role: str, first: int, count: int) -> list[tuple[str, ...]]:
+        """Returns the texts of a role in some rows of the table, one after the other."""
+        names = self.assigned.columns.get(role, ())
+        columns = [self.assigned.table.column(name).slice(first, count).to_pylist() for name in names]
+        if not columns:
+            return [()] * count
+        return [tuple(text.strip() for value in values for text in texts_of(value)) for values in zip(*columns, strict=True)]
 
     def _left(self, texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(each for each in texts if each not in self.excluded) if self.excluded else texts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from tempplug_adapters.simcse.model import load_config
 
 KEPT = 50_000  # the largest number of samples whose token ids stay in memory; larger data sets are tokenised batch by batch
 CHUNK = 1000  # samples tokenised at a time where all are; larger chunks need more memory and are not faster
+TOKENISED: Final = 1_000_000  # the largest number of samples whose texts are compared by their tokens
 HARD_NEGATIVES: Final = 7
 """Hard negatives of a sample that a step reads at most, as BGE's groups of eight texts."""
 
@@ -64,10 +65,6 @@ class TokenizedViews:
     def __len__(self) -> int:
         return len(self.samples)
 
-    def _texts(self, position: int) -> tuple[str, ...]:
-        sample = self.samples[position]
-        return sample.texts if isinstance(sample, Sample) else sample
-
     def draw(self, positions: Sequence[int]) -> Tensor:
         """Returns the number of each view's text in its sample, [B, width] int64, -1 for a hard negative that there is not.
 
@@ -88,7 +85,7 @@ class TokenizedViews:
     def _tokens(self, wanted: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Returns the token ids of texts, each given by sample and number; those that are new are tokenised together."""
         new = list(dict.fromkeys(each for each in wanted if each not in self._kept))
-        texts = {position: self._texts(position) for position in dict.fromkeys(position for position, _ in new)}
+        texts = {position: _texts(self.samples[position]) for position in dict.fromkeys(position for position, _ in new)}
         options = {"truncation": True, "max_length": self.max_length, "add_special_tokens": True}
         sentences = [texts[position][number] for position, number in new]
         ids: list[list[int]] = self.tokenizer(sentences, **options)["input_ids"] if sentences else []
@@ -110,21 +107,37 @@ class TokenizedViews:
     def keys(self) -> np.ndarray:
         """A number for each text of each sample, [n, K], int64; equal for equal token ids. Reads all samples.
 
-        A sample with fewer texts than another has that of its anchor several times.
+        A sample with fewer texts than another has that of its anchor several times. Texts of more than `TOKENISED` samples are
+        not tokenised for it, which would take minutes: equal texts have the same number, in upper or lower case.
         """
-        counts = [len(self._texts(position)) for position in range(len(self))] if self.uneven else [self.width] * len(self)
-        keys = np.zeros((len(self), max(counts, default=1)), np.int64)
+        if self.uneven:
+            counts = np.fromiter((len(_texts(sample)) for sample in self.samples), np.int64, len(self))
+        else:
+            counts = np.full(len(self), self.width)
+        keys = np.zeros((len(self), int(counts.max(initial=0))), np.int64)
+        for position, numbers in enumerate(self._numbers_of_all(counts)):
+            keys[position] = numbers[0]
+            keys[position, : len(numbers)] = numbers
+        return keys
+
+    def _numbers_of_all(self, counts: np.ndarray) -> Iterator[list[int]]:
+        """Yields the numbers of the texts of each sample."""
+        if len(self) > TOKENISED:
+            yield from ([_number_of(text.casefold().encode()) for text in _texts(sample)] for sample in self.samples)
+            return
         for start in range(0, len(self), CHUNK):
             part = range(start, min(start + CHUNK, len(self)))
             tokens = iter(self._tokens([(position, number) for position in part for number in range(counts[position])]))
             for position in part:
-                numbers = [_number(next(tokens)) for _ in range(counts[position])]
-                keys[position] = [*numbers, *numbers[:1] * (keys.shape[1] - len(numbers))]
-        return keys
+                yield [_number_of(array("i", next(tokens)).tobytes()) for _ in range(counts[position])]
 
 
-def _number(ids: list[int]) -> int:
-    return int.from_bytes(hashlib.blake2b(array("i", ids).tobytes(), digest_size=8).digest(), "little", signed=True)
+def _number_of(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
+
+
+def _texts(sample: Any) -> tuple[str, ...]:
+    return sample.texts if isinstance(sample, Sample) else sample
 
 
 class ViewCollator:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -109,10 +110,7 @@ def hold_out(samples: Sequence[Sample], share: float) -> Split:
     Raises:
         DataError: no query is held out, or fewer than two samples are left to train on.
     """
-    counts = [len(sample.positives) for sample in samples]
-    owner = np.repeat(np.arange(len(counts)), counts)
-    query = _numbers(sample.anchor for sample in samples)[owner]
-    document = _numbers(text for sample in samples for text in sample.positives)
+    owner, query, document = _pairs(samples)
     first = np.unique(document, return_index=True)[1]
     order = list(range(len(first)))
     random.Random(0).shuffle(order)
@@ -138,7 +136,12 @@ def hold_out(samples: Sequence[Sample], share: float) -> Split:
         relevance.setdefault(samples[int(owner[place])].anchor, {})[excluded[int(document[place])]] = 1
     collection = Collection({text: text for text in searched}, {text: text for text in relevance}, relevance)
     left_out = frozenset(excluded.values())
-    hard = sum(text in left_out for position in trained.tolist() for text in samples[position].negatives)
+    hard = 0
+    if not isinstance(samples, TextRows) or samples.most_negatives:
+        is_trained = np.isin(np.arange(len(samples)), trained)
+        hard = sum(
+            text in left_out for own, sample in zip(is_trained, samples, strict=True) if own for text in sample.negatives
+        )
     lost = int((chosen[document] & trained_query[query]).sum())
     note = f"held out: {len(relevance):,} queries and {len(excluded):,} of {len(first):,} documents"
     note += f"; left out: {lost:,} pairs of these documents with other queries" * bool(lost)
@@ -147,10 +150,27 @@ def hold_out(samples: Sequence[Sample], share: float) -> Split:
     return Split(trained, left_out if hard or others_of_trained.any() else frozenset(), collection, note)
 
 
-def _numbers(texts: Iterable[str]) -> np.ndarray:
-    """Returns a number for each text, [n] int64: equal for equal texts, in the order in which they first occur."""
-    hashes = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
-    _, first, inverse = np.unique(np.frombuffer(b"".join(hashes), np.uint64), return_index=True, return_inverse=True)
+def _pairs(samples: Iterable[Sample]) -> tuple[np.ndarray, ...]:
+    """Returns the sample, the number of the anchor and the number of the positive of each pair, [m] int64 each.
+
+    The numbers are equal for equal texts, and count these in the order in which they first occur.
+    """
+    owner, anchors, positives = array("q"), array("Q"), array("Q")
+    for number, sample in enumerate(samples):
+        anchor = _hash(sample.anchor)
+        for text in sample.positives:
+            owner.append(number)
+            anchors.append(anchor)
+            positives.append(_hash(text))
+    return np.frombuffer(owner, np.int64), *(_counted(np.frombuffer(each, np.uint64)) for each in (anchors, positives))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def _counted(hashes: np.ndarray) -> np.ndarray:
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
     return first.argsort().argsort()[inverse]
 
 
