@@ -19,6 +19,7 @@ from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
@@ -79,6 +80,10 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         if source.evaluated:
             test = load_pairs(source.dataset, "test", source.data_dir, count=recipe.test_count, **common)
         return Pairs(checkpoint, train, test)
+
+    def tables(self, data: Pairs) -> Sequence[Assigned]:
+        """Returns the table of the captions, if there is one."""
+        return () if data.train.assigned is None else (data.train.assigned,)
 
     def describe(self, data: Pairs) -> str:
         """Returns the numbers of images and captions."""

@@ -42,6 +42,7 @@ class Role:
         names: usual names of its columns; upper and lower case, ``_``, ``-`` and blanks are the same.
         many: whether several columns may have it, in the order of the file or of the numbers after their names.
         required: whether a table without it is refused.
+        flag: of the command line, which takes the name of the column; empty: ``--columns`` with ``role=column``.
     """
 
     name: str
@@ -49,11 +50,16 @@ class Role:
     names: tuple[str, ...]
     many: bool = False
     required: bool = True
+    flag: str = ""
 
     @property
     def of_texts(self) -> bool:
         """Whether only texts can have the role."""
         return set(self.kinds) <= {TEXT, TEXTS}
+
+    def option(self, column: str) -> str:
+        """Returns how the command line names a column of the role."""
+        return f"{self.flag} {column}" if self.flag else f"--columns {self.name}={column}"
 
     def is_usual(self, column: str) -> bool:
         """Returns whether a column has a usual name of the role, where several may also with a number behind."""
@@ -203,8 +209,8 @@ def _usual(table: Table, role: Role, columns: Sequence[str]) -> tuple[str, ...]:
         )
     if len(named) > 1 and not role.many:
         raise ConfigError(
-            f"{table.path}: {' and '.join(map(quoted, named))} could each be the {role.name}. Choose one: --columns "
-            f"{role.name}={named[0]}. It has: {table.described()}."
+            f"{table.path}: {' and '.join(map(quoted, named))} could each be the {role.name}. Choose one: "
+            f"{role.option(named[0])}. It has: {table.described()}."
         )
     return tuple(sorted(named, key=lambda column: int((re.findall(r"\d+$", column) or ["0"])[0])))
 
@@ -225,6 +231,6 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
     example = fitting[0] if fitting else "COLUMN"
     header = "" if usual or not table.delimited else " If its first line is no header, write one."
     raise ConfigError(
-        f"{table.path}: no column is clearly the {role.name}. Name it: --columns {role.name}={example} (usual names: "
+        f"{table.path}: no column is clearly the {role.name}. Name it: {role.option(example)} (usual names: "
         f"{', '.join(role.names[:6])}). It has: {table.described()}.{header}"
     )

@@ -25,7 +25,7 @@ from tempplug.errors import DataError, MissingDependencyError, quoted
 from tempplug_adapters.data_files.column_kinds import MISSING_NUMBERS, as_numbers, kind_of_column, missing_mask
 from tempplug_adapters.data_files.delimited_text import LINE, ROWS, HasHeader, block_of
 from tempplug_adapters.data_files.roles import CATEGORY, INTEGER, MISSING, NUMBER
-from tempplug_adapters.data_files.table_blocks import read_blocks
+from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES, read_blocks
 from tempplug_adapters.data_files.text_streams import check_size, file_kind, read_lines
 from tempplug_adapters.storage.files import one_line
 
@@ -89,6 +89,11 @@ def open_lines(path: Path, cache_dir: Path | None = None) -> Table:
                 return Table(str(path), store.table())
 
 
+def numbered(data: Any) -> Any:
+    """Returns a `pyarrow.Table` with the column `LINE`, as `Table` needs it."""
+    return data.append_column(LINE, pa.array(range(1, data.num_rows + 1), pa.int64()))
+
+
 class Table:
     """Columns of Arrow, mapped from disk or in memory.
 
@@ -106,10 +111,8 @@ class Table:
         self.path, self._data = path, data
         self.names: tuple[str, ...] = tuple(name for name in data.column_names if name != LINE)
         kind = file_kind(Path(path))
-        self.delimited = (
-            kind not in (".json", ".jsonl", ".ndjson", ".parquet", ".arrow", ".feather") and not Path(path).is_dir()
-        )
-        self._counted = "line" if self.delimited or kind in (".jsonl", ".ndjson") else "row"
+        self.delimited = kind not in (*JSON_LINES, *ARROW, ".json", ".parquet", "")
+        self._counted = "line" if self.delimited or kind in JSON_LINES else "row"
         self._kinds: dict[str, str] = {}
 
     def __len__(self) -> int:
