@@ -249,6 +249,22 @@ def test_chosen_columns_are_kept(tmp_path: Path) -> None:
     assert open_table(tmp_path / "t.csv", columns=["answer", "other"]).names == ("answer",)
 
 
+def test_a_data_set_of_the_hub_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def load(*words: Any, **options: Any) -> Any:
+        asked.append((*words, options))
+        return Dataset.from_dict(LISTS).to_iterable_dataset()
+
+    monkeypatch.setattr("datasets.load_dataset", load)
+    table = open_table("owner/name:pairs", hub=True, rows=1)
+    assert asked == [("owner/name", "pairs", {"split": "train", "streaming": True})]
+    assert [list(table.values(name)) for name in table.names] == [["a"], [["x", "y"]], [None]]
+    for path, hub in (("owner/name.csv", True), ("owner/name", False)):
+        with pytest.raises(DataError, match=f"{path} does not exist"):
+            open_table(path, hub=hub)
+
+
 def test_a_file_may_not_unpack_to_far_more_than_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_streams, "MOST_BYTES", 1 << 20)
     of_bytes(gzip.compress(b"a,b\n" + b"x,y\n" * (1 << 20)))(tmp_path / "t.csv.gz")

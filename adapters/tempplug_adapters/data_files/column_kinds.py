@@ -68,7 +68,7 @@ def _all_are(chunk: Any, pattern: str | None) -> bool:
 
 def has_values(chunk: Any) -> bool:
     """Returns whether a text is neither blank nor a word for a missing number."""
-    return len(without_missing(chunk)) > without_missing(chunk).null_count
+    return bool(len(chunk) > without_missing(chunk).null_count)
 
 
 def has_text(chunk: Any) -> bool:

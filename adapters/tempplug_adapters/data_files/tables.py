@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import mmap
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES, read_bl
 from tempplug_adapters.data_files.text_streams import check_size, file_kind, read_lines
 from tempplug_adapters.storage.files import one_line
 
+_ON_THE_HUB: Final = re.compile(r"[\w-]+/[\w.-]+(:[\w.-]+)?")
+_FILES: Final = (".csv", ".tsv", ".tab", ".txt", ".json", *JSON_LINES, ".parquet", *ARROW)
 _CHUNK: Final = 1 << 13
 """Values that become Python's together."""
 
@@ -40,17 +43,22 @@ def open_table(
     header: bool | HasHeader = True,
     blanks: bool = False,
     split: str = "train",
+    hub: bool = False,
+    rows: int | None = None,
     cache_dir: Path | None = None,
 ) -> Table:
-    """Returns the table of a file, or of a folder that `datasets` saved.
+    """Returns the table of a file, of a folder that `datasets` saved, or of a data set of the Hugging Face hub.
 
     Args:
-        path: ``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.ndjson``, ``.parquet``, ``.arrow``; other files are
-            text with delimiters. Delimiter, quotes, encoding, and whether a text is packed by gzip, are found from the content.
+        path: ``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.ndjson``, ``.parquet``, ``.arrow``; others have delimiters.
+            Delimiter, quotes, encoding, and whether a text is packed by gzip, are found from the content.
         columns: those to keep; None: all. Names that it does not have are ignored.
         header: see `read_blocks`.
         blanks: see `read_blocks`.
-        split: of a folder with several.
+        split: of a folder or a data set with several.
+        hub: whether ``OWNER/NAME`` or ``OWNER/NAME:CONFIGURATION`` is a data set of the hub where there is no such file; it is
+            streamed.
+        rows: of a folder or a data set, the most that are read, from the first; None: all.
         cache_dir: folder of the temporary file, which has no name and ends with the process; None: that of the system.
 
     Raises:
@@ -60,7 +68,9 @@ def open_table(
     path = Path(path)
     with tempfile.TemporaryFile(dir=cache_dir) as file:
         store = _Store(file)
-        for block in _folder_blocks(path, split) if path.is_dir() else read_blocks(path, header, blanks):
+        named = hub and not path.exists() and _ON_THE_HUB.fullmatch(str(path)) and file_kind(path) not in _FILES
+        of_datasets = _blocks_of_datasets(str(path), split, rows) if path.is_dir() or named else None
+        for block in of_datasets or read_blocks(path, header, blanks):
             kept = [name for name in block.schema.names if columns is None or name in (*columns, LINE)]
             store.add(block.select(kept))
             if path.is_file():
@@ -269,27 +279,33 @@ def _words(chunk: Any) -> Any:
     )
 
 
-def _folder_blocks(folder: Path, split: str) -> Iterator[Any]:
-    """Yields the blocks of a folder that `datasets` saved."""
-    names = {"dataset_dict.json", "state.json"}
-    if not any((folder / name).is_file() for name in names):
-        raise DataError(f"{folder} is a folder, and not one that datasets saved (save_to_disk): name one file.")
+def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[Any]:
+    """Yields the blocks of a folder that `datasets` saved, or of a data set of the hub, which is streamed."""
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise DataError(f"{source} is a folder, and not one that datasets saved (save_to_disk): name one file.")
     try:
         import datasets  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingDependencyError(f"{folder} needs datasets, which is missing: pip install datasets.") from error
+        raise MissingDependencyError(f"{source} needs datasets, which is missing: pip install datasets.") from error
     try:
-        rows = datasets.load_from_disk(str(folder))
-        if isinstance(rows, datasets.DatasetDict):
-            if split not in rows:
-                raise DataError(f"{folder} has no split '{split}', only {', '.join(rows)}: name the folder of one of them.")
-            rows = rows[split]
-        metadata = {b"huggingface": json.dumps({"info": {"features": rows.features.to_dict()}}).encode()}
+        if folder.is_dir():
+            data = datasets.load_from_disk(source)
+            if isinstance(data, datasets.DatasetDict):
+                if split not in data:
+                    raise DataError(f"{source} has no split '{split}', only {', '.join(data)}: name the folder of one of them.")
+                data = data[split]
+        else:
+            name, _, configuration = source.partition(":")
+            data = datasets.load_dataset(name, configuration or None, split=split, streaming=True)
+        data = data if rows is None else data.take(rows)
+        metadata = None
+        if data.features is not None:
+            metadata = {b"huggingface": json.dumps({"info": {"features": data.features.to_dict()}}).encode()}
         start = 1
-        for batch in rows.with_format("arrow").iter(1 << 15):
-            for part in batch.replace_schema_metadata(metadata).to_batches():
-                numbers = pa.array(range(start, start + len(part)), pa.int64())
-                yield pa.RecordBatch.from_arrays([*part.columns, numbers], [*part.schema.names, LINE], metadata=metadata)
+        for batch in data.with_format("arrow").iter(ROWS):
+            for part in batch.to_batches():
+                yield block_of(part.schema.names, part.columns, range(start, start + len(part)), metadata)
                 start += len(part)
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise DataError(f"{folder} cannot be read: {one_line(error)}") from error
+    except (OSError, ValueError, pa.ArrowException, datasets.exceptions.DatasetsError) as error:
+        raise error if isinstance(error, DataError) else DataError(f"{source} cannot be read: {one_line(error)}") from error

@@ -162,7 +162,7 @@ def open_texts(
     """Returns the rows of a file.
 
     Args:
-        path: ``.txt`` with one text a line, without the blank lines; or a table, see `open_table`.
+        path: ``.txt`` with one text a line, without the blank lines; or a table, see `open_table`, also one of the hub.
         columns: ``role=column`` or plain names, see `assign`.
         where: conditions ``column=value``, all of which a row must meet.
         min_score: lowest score, or label that is a number, of a positive pair.
@@ -183,7 +183,8 @@ def open_texts(
         _refuse_table(path, roles)
         assigned = assign(open_lines(path, cache_dir=cache_dir), LINES)
     else:
-        table = open_table(path, cache_dir=cache_dir)
+        first = None if where or min_score is not None else most
+        table = open_table(path, hub=True, rows=first, cache_dir=cache_dir)
         assigned = assign(table, roles, columns)
     table, (anchor, positive, negative) = assigned.table, (role.name for role in roles[:3])
     if roles[1].required and positive not in assigned:

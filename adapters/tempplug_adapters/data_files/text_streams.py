@@ -77,7 +77,7 @@ class _Bounded(io.BufferedReader):
     """A stream of unpacked bytes that ends with `DataError` where they are far more than the file."""
 
     def __init__(self, packed: gzip.GzipFile, path: Path) -> None:
-        super().__init__(packed, 1 << 20)  # type: ignore[arg-type]
+        super().__init__(packed, 1 << 20)
         self._path, self._size = path, path.stat().st_size
 
     def _checked(self, content: bytes) -> bytes:

@@ -89,7 +89,7 @@ class SimCSEModule(SentenceModule):
 def _hard_negatives(rows: Tensor, index: Tensor, drawn: Tensor | None) -> dict[str, Tensor]:
     """Returns ``hard_negatives`` [B, k, D] and their mask [B, k] from their rows, view by view; those that miss are ones."""
     if drawn is None:
-        return {"hard_negatives": rows.unflatten(0, (-1, len(index))).transpose(0, 1)}
+        return {"hard_negatives": rows.reshape(-1, len(index), rows.shape[-1]).transpose(0, 1)}
     mask = drawn[:, 2:].T >= 0
     hard = rows.new_ones(*mask.shape, rows.shape[-1])
     hard[mask] = rows
