@@ -45,14 +45,18 @@ CLEAR: list[tuple[dict[str, Any], str, str]] = [
     ({"a": "x", "b": "y", "c": "z", "d": "w", "id": 7}, "b a c d", "anchor=b positive=a negative=c,d"),
     ({"a": "x", "b": "y", "neg": "z"}, "anchor=b positive=a", "anchor=b positive=a negative=neg"),
     ({"a": "x", "b": "y", "c": "z"}, "anchor=a negative=b,c", "anchor=a negative=b,c"),
-    ({"a=b": "x", "c": "y"}, "a=b", "anchor=a=b"),
+    ({"a=b": "x", "neg": "y"}, "a=b", "anchor=a=b"),
+    ({"q,1": "x", "b": "y"}, "anchor=q,1 positive=b", "anchor=q,1 positive=b"),
 ]
 
 
 @pytest.mark.parametrize(("columns", "given", "expected"), CLEAR)
 def test_a_column_gets_its_role(tmp_path: Path, columns: dict[str, Any], given: str, expected: str) -> None:
     assigned = assign(table(tmp_path, columns), ROLES, given.split())
-    wanted = {role: names.split(",") for role, _, names in (word.partition("=") for word in expected.split())}
+    wanted = {
+        role: [names] if names in columns else names.split(",")
+        for role, _, names in (word.partition("=") for word in expected.split())
+    }
     assert assigned.to_dict() == wanted
     assert set(assigned.unused) == columns.keys() - {name for names in wanted.values() for name in names}
 

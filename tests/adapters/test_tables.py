@@ -95,6 +95,7 @@ READ: dict[str, tuple[str, Write, list[tuple[Any, ...]]]] = {
         [('"one', "x"), ("y", "z"), ('end"', "w")],
     ),
     "csv: ends of Windows": ("t.csv", of_lines("a,b", "1,", "", ",2", ends="\r\n"), [("1", None), (None, "2")]),
+    "Excel: CSV of an old Macintosh": ("t.csv", of_lines("a,b", '"1\r2",x', "3,y", ends="\r"), [("1\r2", "x"), ("3", "y")]),
     "csv: one column": ("t.csv", of_lines("text", "one", '"two, three"'), [("one",), ("two, three",)]),
     "csv: NUL": ("t.csv", of_lines("a,b", "x\0,y"), [("x\0", "y")]),
     "csv: packed without the suffix": ("t.csv", of_lines("a,b", "1,2", packed=True), [("1", "2")]),

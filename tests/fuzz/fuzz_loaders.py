@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
 from fuzzing import Verdict
 from PIL import Image
+from pyarrow import feather, parquet
 
 from tempplug.errors import TempplugError
 
@@ -129,11 +131,15 @@ def _stl10(folder: Path) -> None:
 
 def _sentences(folder: Path, name: str) -> None:
     rows = [f"a man plays {number}{'' if name.startswith('s.txt') else chr(9) + 'someone plays'}" for number in range(12)]
-    text = "\n".join(["first\tsecond", *rows]) if ".tsv" in name else "\n".join(rows)
+    text = "\n".join(["query\tanswer", *rows]) if ".tsv" in name else "\n".join(rows)
     if ".jsonl" in name:
-        text = "\n".join(f'{{"first": "a {number}", "second": "b"}}' for number in range(12))
+        text = "\n".join(f'{{"query": "a {number}", "answer": "b"}}' for number in range(12))
     if ".csv" in name:
-        text = "first,second\n" + "\n".join(f'"a, {number}",b' for number in range(12))
+        text = "query,answer\n" + "\n".join(f'"a, {number}",b' for number in range(12))
+    if name.endswith((".parquet", ".arrow")):
+        table = pyarrow.table({"query": [f"a {number}" for number in range(12)], "pos": [["b", "c"]] * 12})
+        (parquet.write_table if name.endswith(".parquet") else feather.write_feather)(table, folder / name)
+        return
     content = text.encode()
     (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
@@ -199,7 +205,7 @@ def formats() -> dict[str, Format]:
         "stl10": Format(_stl10, lambda folder: read_stl10(folder / "stl10_binary", "test", "a"), False),
         "sts": Format(_sts, lambda folder: load_sts("SICKR", folder), False),
     }
-    for name in ("s.txt", "s.tsv", "s.csv", "s.jsonl", "s.tsv.gz", "s.jsonl.gz"):
+    for name in ("s.txt", "s.tsv", "s.csv", "s.jsonl", "s.tsv.gz", "s.jsonl.gz", "s.parquet", "s.arrow"):
         found[f"sentences, {name}"] = Format(
             lambda folder, name=name: _sentences(folder, name),
             lambda folder, name=name: list(open_texts(folder / name)),

@@ -10,6 +10,7 @@ import csv
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -50,7 +51,8 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
     """Returns the delimiter, empty for one column, the first rows, and the number of lines before them (Excel's ``sep=;``)."""
     encoding = encoding_of(path, head)
     text = codecs.getincrementaldecoder(encoding)().decode(head)
-    lines = text.splitlines(keepends=True) if "\n" not in text else re.findall(r"[^\n]*\n|[^\n]+$", text)
+    end = "\n" if "\n" in text else "\r"
+    lines = re.findall(f"[^{end}]*{end}|[^{end}]+$", text)
     if len(head) == HEAD and len(lines) > 1:
         lines.pop()  # which may be cut
     if chosen := re.fullmatch(r"sep=(.)\r?\n", lines[0]):
@@ -69,7 +71,9 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
 
 
 def _rows_of(lines: list[str], delimiter: str) -> list[list[str]]:
-    rows = [row for row in csv.reader(lines[:100], delimiter=delimiter) if row]
+    rows: list[list[str]] = []
+    with suppress(csv.Error):  # the whole file is read strictly, which names the line
+        rows.extend(row for row in csv.reader(lines[:100], delimiter=delimiter) if row)
     return rows[:-1] if len(lines) > 100 else rows  # the last one may go on
 
 

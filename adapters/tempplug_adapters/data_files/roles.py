@@ -128,13 +128,12 @@ def assign(table: Table, roles: Sequence[Role], given: Sequence[str] = ()) -> As
         ConfigError: a given column does not exist or is of a kind that its role cannot have; or the column of a required role,
             or of one of texts, is not clear. The message names the columns and the flag.
     """
-    by_role = _by_role(roles, given)
+    by_role, complete = _by_role(table, roles, given)
     chosen = {}
     for role in roles:
         if role.name in by_role:
             chosen[role.name] = tuple(_checked(table, role, column) for column in by_role[role.name])
-    plain = bool(given) and "=" not in given[0]
-    for role in () if plain else roles:
+    for role in () if complete else roles:
         if role.name not in chosen:
             taken = {column for columns in chosen.values() for column in columns}
             if usual := _usual(table, role, [column for column in table.names if column not in taken]):
@@ -149,18 +148,19 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).lower()
 
 
-def _by_role(roles: Sequence[Role], given: Sequence[str]) -> dict[str, list[str]]:
-    """Returns the columns that were given for each role."""
+def _by_role(table: Table, roles: Sequence[Role], given: Sequence[str]) -> tuple[dict[str, list[str]], bool]:
+    """Returns the columns that were given for each role, and whether they are plain names."""
     known = {role.name: role for role in roles}
     named = [word.partition("=")[::2] if word.partition("=")[0] in known and "=" in word else ("", word) for word in given]
     columns: dict[str, list[str]] = {}
-    if any(role for role, _ in named):
+    plain = bool(named) and not any(role for role, _ in named)
+    if not plain:
         for role, column in named:
             if not role:
                 raise ConfigError(
                     f"columns={' '.join(given)}: {quoted(column)} must be ROLE=COLUMN, ROLE one of {', '.join(known)}."
                 )
-            columns.setdefault(role, []).extend(column.split(","))
+            columns.setdefault(role, []).extend([column] if column in table.names else column.split(","))
     else:
         for place, (_, column) in enumerate(named):
             last = next((each for each in roles[:place] if each.many), roles[min(place, len(roles) - 1)])
@@ -169,7 +169,7 @@ def _by_role(roles: Sequence[Role], given: Sequence[str]) -> dict[str, list[str]
         raise ConfigError(
             f"columns={' '.join(given)}: {crowded} is one column, not {len(columns[crowded])}; roles: {', '.join(known)}."
         )
-    return columns
+    return columns, plain
 
 
 def _checked(table: Table, role: Role, column: str) -> str:

@@ -1,8 +1,9 @@
 """Tables as pandas, polars, spreadsheets, `datasets` and others write them: columns of Arrow, mapped from disk.
 
-`open_table` reads a file once into a temporary file of Arrow's and maps that into memory, so that ten million rows need little
-of it. It is built on pyarrow rather than on `datasets`, whose readers fix the types of columns by the first rows, take the
-word NA for a missing text, and keep a copy in a cache that nobody empties; `datasets` reads the folders that it saved.
+`open_table` reads a file once into a temporary file of Arrow's, which has no name and lies in ``TMPDIR``, and maps that into
+memory, so that ten million rows need little of it. It is built on pyarrow rather than on `datasets`, whose readers fix the
+types of columns by the first rows, take the word NA for a missing text, and keep a copy in a cache that nobody empties;
+`datasets` reads the folders that it saved, and the hub.
 
 A cell is missing if nothing is written in it. The words NA, null and nan in a column of texts stay words, as pandas and others
 leave a missing text empty; in a column of numbers they are missing numbers.
@@ -45,7 +46,6 @@ def open_table(
     split: str = "train",
     hub: bool = False,
     rows: int | None = None,
-    cache_dir: Path | None = None,
 ) -> Table:
     """Returns the table of a file, of a folder that `datasets` saved, or of a data set of the Hugging Face hub.
 
@@ -59,14 +59,13 @@ def open_table(
         hub: whether ``OWNER/NAME`` or ``OWNER/NAME:CONFIGURATION`` is a data set of the hub where there is no such file; it is
             streamed.
         rows: of a folder or a data set, the most that are read, from the first; None: all.
-        cache_dir: folder of the temporary file, which has no name and ends with the process; None: that of the system.
 
     Raises:
         DataError: the file is missing, empty, malformed or packed; the message names the line and what to do.
         MissingDependencyError: a folder needs `datasets`.
     """
     path = Path(path)
-    with tempfile.TemporaryFile(dir=cache_dir) as file:
+    with tempfile.TemporaryFile() as file:
         store = _Store(file)
         named = hub and not path.exists() and _ON_THE_HUB.fullmatch(str(path)) and file_kind(path) not in _FILES
         of_datasets = _blocks_of_datasets(str(path), split, rows) if path.is_dir() or named else None
@@ -80,10 +79,10 @@ def open_table(
         return Table(str(path), store.table())
 
 
-def open_lines(path: Path, cache_dir: Path | None = None) -> Table:
+def open_lines(path: Path) -> Table:
     """Returns the table of a file's lines, a column ``text`` where blank lines are missing; raises `DataError`."""
     lines = read_lines(path)
-    with tempfile.TemporaryFile(dir=cache_dir) as file:
+    with tempfile.TemporaryFile() as file:
         store = _Store(file)
         while True:
             block = list(itertools.islice(lines, ROWS))

@@ -157,7 +157,6 @@ def open_texts(
     whole: bool = False,
     least: int = 2,
     most: int | None = None,
-    cache_dir: Path | None = None,
 ) -> TextRows:
     """Returns the rows of a file.
 
@@ -170,7 +169,6 @@ def open_texts(
         whole: whether a missing text is an error, because results have a row for each row; otherwise it is left out.
         least: fewest rows; contrastive training needs two.
         most: rows that are used at most, the first ones; None: all.
-        cache_dir: see `open_table`.
 
     Raises:
         DataError: the file is missing or malformed, or too few rows are left.
@@ -181,10 +179,10 @@ def open_texts(
         if columns or where or min_score is not None:
             raise ConfigError(f"columns, where and min_score belong to tables (.csv, .jsonl, .parquet …), not to {path}.")
         _refuse_table(path, roles)
-        assigned = assign(open_lines(path, cache_dir=cache_dir), LINES)
+        assigned = assign(open_lines(path), LINES)
     else:
         first = None if where or min_score is not None else most
-        table = open_table(path, hub=True, rows=first, cache_dir=cache_dir)
+        table = open_table(path, hub=True, rows=first)
         assigned = assign(table, roles, columns)
     table, (anchor, positive, negative) = assigned.table, (role.name for role in roles[:3])
     if roles[1].required and positive not in assigned:

@@ -139,5 +139,7 @@ def _not_text(path: Path, error: UnicodeDecodeError) -> DataError:
 
 
 def open_text(path: Path, encoding: str) -> io.TextIOWrapper:
-    """Returns the stream of a file's text; lines keep their ends, and only line feeds end them."""
-    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline="\n")
+    """Returns the stream of a file's text; lines keep their ends, which are line feeds, or carriage returns alone."""
+    with open_bytes(path) as stream:
+        ends = "\n" if b"\n" in stream.read(HEAD) else ""
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=ends)
