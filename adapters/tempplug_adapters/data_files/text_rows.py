@@ -195,8 +195,8 @@ def open_texts(
     for role in (anchor, positive) if positive in assigned else (anchor,):
         lacking = kept & (counts[role] == 0)
         if lacking.any():
-            first = table.place(int(lacking.argmax()))
-            said = f"{lacking.sum():,} of {len(table):,} rows have no {role}, {first.removeprefix(str(path) + ', ')} first"
+            place = table.place(int(lacking.argmax())).removeprefix(f"{path}, ")
+            said = f"{lacking.sum():,} of {len(table):,} rows have no {role}, {place} first"
             if whole:
                 raise DataError(f"{path}: {said}: remove them, or fill them in, so that each row has a vector.")
             kept, notes = kept & (counts[role] > 0), [*notes, f"left out: {said}"]
