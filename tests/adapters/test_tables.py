@@ -130,6 +130,14 @@ def test_it_is_read_by_content(tmp_path: Path, case: str) -> None:
     assert len(table) == len(expected)
 
 
+def damaged(path: Path) -> None:
+    """Writes a text of seven letters, and makes its end lie beyond the file."""
+    of_arrow({"a": ["letters"]}, "feather", compression="uncompressed")(path)
+    ends = np.array([0, 7], np.int32).tobytes()
+    assert path.read_bytes().count(ends) == 1
+    path.write_bytes(path.read_bytes().replace(ends, np.array([0, 1 << 30], np.int32).tobytes()))
+
+
 CUT = gzip.compress(b"a,b\n" + b"x,y\n" * 9999)[:-20]
 REFUSED: dict[str, tuple[str, Write, str]] = {
     "Latin-1": (
@@ -169,6 +177,7 @@ REFUSED: dict[str, tuple[str, Write, str]] = {
     "JSON: half a character": ("t.jsonl", of_lines('{"a": "\\ud83d"}'), "line 1: 'a' holds half a surrogate pair"),
     "parquet: cut": ("t.parquet", of_bytes(b"PAR1" + b"x" * 99), "cannot be read: "),
     "parquet: other bytes": ("t.parquet", of_lines("a,b"), "is not a parquet file"),
+    "arrow: damaged": ("t.arrow", damaged, "cannot be read: "),
     "arrow: other bytes": ("t.arrow", of_lines("a,b"), "cannot be read: "),
     "datasets: another split": (
         "t",

@@ -87,11 +87,7 @@ class TextRows(Sequence[Sample]):
     ) -> Sample:
         if len(self.chosen):
             positives = (positives[self.chosen[position]],)
-        if self.excluded:
-            positives, negatives = (
-                tuple(each for each in texts if each not in self.excluded) for texts in (positives, negatives)
-            )
-        return Sample(anchors[0], positives, negatives)
+        return Sample(anchors[0], self._left(positives), self._left(negatives))
 
     def __iter__(self) -> Iterator[Sample]:
         # rows one after the other are read together, which is several times faster
