@@ -131,9 +131,9 @@ def test_it_is_read_by_content(tmp_path: Path, case: str) -> None:
 
 
 def damaged(path: Path) -> None:
-    """Writes a text of seven letters, and makes its end lie beyond the file."""
-    of_arrow({"a": ["letters"]}, "feather", compression="uncompressed")(path)
-    ends = np.array([0, 7], np.int32).tobytes()
+    """Writes a text of 12,345 letters, and makes its end lie beyond the file."""
+    of_arrow({"a": ["x" * 12_345]}, "feather", compression="uncompressed")(path)
+    ends = np.array([0, 12_345], np.int32).tobytes()
     assert path.read_bytes().count(ends) == 1
     path.write_bytes(path.read_bytes().replace(ends, np.array([0, 1 << 30], np.int32).tobytes()))
 
