@@ -131,11 +131,11 @@ def test_it_is_read_by_content(tmp_path: Path, case: str) -> None:
 
 
 def damaged(path: Path) -> None:
-    """Writes a text of 12,345 letters, and makes its end lie beyond the file."""
-    of_arrow({"a": ["x" * 12_345]}, "feather", compression="uncompressed")(path)
-    ends = np.array([0, 12_345], np.int32).tobytes()
+    """Writes two texts, and makes the end of the second lie beyond the file."""
+    of_arrow({"a": ["x" * 12_345, "y" * 655]}, "feather", compression="uncompressed")(path)
+    ends = np.array([12_345, 13_000], np.int32).tobytes()
     assert path.read_bytes().count(ends) == 1
-    path.write_bytes(path.read_bytes().replace(ends, np.array([0, 1 << 30], np.int32).tobytes()))
+    path.write_bytes(path.read_bytes().replace(ends, np.array([12_345, 1 << 30], np.int32).tobytes()))
 
 
 CUT = gzip.compress(b"a,b\n" + b"x,y\n" * 9999)[:-20]
