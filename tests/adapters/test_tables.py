@@ -138,6 +138,12 @@ def damaged(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(ends, np.array([12_345, 1 << 30], np.int32).tobytes()))
 
 
+def not_utf8(path: Path) -> None:
+    """Writes a text, and makes one of its letters a byte that is none."""
+    of_arrow({"a": ["letters"]}, "feather", compression="uncompressed")(path)
+    path.write_bytes(path.read_bytes().replace(b"letters", b"lett\xffrs"))
+
+
 CUT = gzip.compress(b"a,b\n" + b"x,y\n" * 9999)[:-20]
 REFUSED: dict[str, tuple[str, Write, str]] = {
     "Latin-1": (
@@ -178,6 +184,7 @@ REFUSED: dict[str, tuple[str, Write, str]] = {
     "parquet: cut": ("t.parquet", of_bytes(b"PAR1" + b"x" * 99), "cannot be read: "),
     "parquet: other bytes": ("t.parquet", of_lines("a,b"), "is not a parquet file"),
     "arrow: damaged": ("t.arrow", damaged, "cannot be read: "),
+    "arrow: no UTF-8": ("t.arrow", not_utf8, "cannot be read: .*UTF8"),
     "arrow: other bytes": ("t.arrow", of_lines("a,b"), "cannot be read: "),
     "datasets: another split": (
         "t",
