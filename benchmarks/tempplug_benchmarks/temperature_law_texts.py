@@ -18,12 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel, PreTrainedTokenizerFast
 
+from tempplug_adapters.data_files.text_roles import PAIRS
+from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.sentence_evaluation.encoder import load_encoder
 from tempplug_adapters.sentence_evaluation.retrieval import measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
-from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_adapters.token_vectors import subtract_mean_vector
 from tempplug_benchmarks.data.static_encoder import static_words
@@ -244,11 +245,13 @@ def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str 
 
 
 def _read(name: str, collection: str, data_dir: Path, most: int) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
-    samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz")]
-    pairs, held_out = hold_out(random.Random(0).sample(samples, min(most, len(samples))), HELD_OUT)
+    samples = list(open_texts(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz", roles=PAIRS))
+    samples = random.Random(0).sample(samples, min(most, len(samples)))
+    split = hold_out(samples, HELD_OUT)
+    pairs = [samples[position].texts[:2] for position in split.trained.tolist()]
     whole = load_collection(collection, data_dir)
     asked = dict(islice(whole.queries.items(), QUERIES))
-    return list(pairs), {"held_out": held_out, "test": replace(whole, queries=asked)}
+    return pairs, {"held_out": split.collection, "test": replace(whole, queries=asked)}
 
 
 def _numbers(found: list[list[int]]) -> Texts:

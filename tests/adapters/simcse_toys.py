@@ -20,10 +20,10 @@ def write_toys(folder: Path) -> Path:
     write_tiny_encoder(folder / "encoder", seed=0, layers=1, width=32)
     write_sts(folder / "sts", seed=0, train=2, dev=60, test=60)
     pairs = paraphrase_pairs(160, 0)
-    (folder / "pairs.tsv").write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    (folder / "pairs.tsv").write_text("anchor\tpositive\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
     hard = [pairs[position - 1][1] for position in range(len(pairs))]
     rows = zip(pairs, hard, strict=True)
-    (folder / "triplets.csv").write_text("a,b,n\n" + "".join(f'"{a}","{b}","{n}"\n' for (a, b), n in rows))
+    (folder / "triplets.csv").write_text("anchor,positive,negative\n" + "".join(f'"{a}","{b}","{n}"\n' for (a, b), n in rows))
     (folder / "sentences.txt").write_text("\n".join(plain_sentences(160, 0)))
     return folder
 

@@ -239,11 +239,13 @@ def test_two_matrices_need_no_model(run: Callable[..., str], tmp_path: Path) -> 
     assert "> 3 " in " ".join(printed.split()), "2.4 epochs of 150 pairs have the steps of 3 epochs of 120"
 
 
-@pytest.mark.parametrize(("name", "columns"), [("x.jsonl", ()), ("x.csv", ()), ("x.tsv.gz", ("--columns", "anchor", "right"))])
+@pytest.mark.parametrize(
+    ("name", "columns"), [("x.jsonl", ()), ("x.csv", ()), ("x.tsv.gz", ("--columns", "anchor", "positive"))]
+)
 def test_texts_of_every_format_are_read(name: str, columns: tuple[str, ...], run: Callable[..., str], tmp_path: Path) -> None:
     write_tiny_encoder(tmp_path / "bert", seed=0, layers=1, width=32)
     pairs = list(paraphrase_pairs(70, 0))
-    rows = [{"anchor": a, "right": b, "wrong": pairs[number - 1][0]} for number, (a, b) in enumerate(pairs)]
+    rows = [{"anchor": a, "positive": b, "negative": pairs[number - 1][0]} for number, (a, b) in enumerate(pairs)]
     rows.append(rows[0])
     if name == "x.jsonl":
         lines = [json.dumps(row) for row in rows]
@@ -253,8 +255,8 @@ def test_texts_of_every_format_are_read(name: str, columns: tuple[str, ...], run
     content = "\n".join([*lines, ""]).encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     printed = run(tmp_path / name, "--model", tmp_path / "bert", *columns)
-    distinct = re.match(
-        r"(\d+) of 71 (\w+) of x\S+ \((\d+) with a repeated text left out\); trained: a linear head on", printed
+    distinct = re.search(
+        r"^(\d+) of 71 (\w+) of x\S+ \((\d+) with a repeated text left out\); trained: a linear head on", printed, re.MULTILINE
     )
     assert distinct, printed
     assert int(distinct[1]) + int(distinct[3]) == 71
@@ -270,7 +272,7 @@ def test_wrong_input_is_named_first(
     holed[3, 1] = np.nan
     for name, matrix in (("a", good), ("short", good[:59]), ("few", good[:9]), ("thin", good[:, :1]), ("holed", holed)):
         np.save(f"{name}.npy", matrix)
-    Path("x.jsonl").write_text('{"a": "b", "c": "d"}\n{"a": "e", "c": "d"}\n', encoding="utf-8")
+    Path("x.jsonl").write_text('{"query": "b", "answer": "d"}\n{"query": "e", "answer": "d"}\n', encoding="utf-8")
     Path("x.txt").write_text("a\nb\n", encoding="utf-8")
     Path("plain").touch()
     wrong = (
@@ -278,14 +280,14 @@ def test_wrong_input_is_named_first(
         ("few.npy few.npy", "few.npy and few.npy has 9 pairs; advice needs at least 50, better 1,000."),
         ("a.npy thin.npy", "data=thin.npy of shape [60, 1] must be [N, D], a row an embedding, D at least 2."),
         ("a.npy holed.npy", "data=holed.npy has NaN or infinite values in 1 rows, row 3 first."),
-        ("a.npy", "data=a.npy must be one table of texts (.jsonl, .csv or .tsv, also .gz), or two matrices"),
+        ("a.npy", "data=a.npy must be one table of texts (.jsonl, .csv, .tsv, .parquet …), or two matrices"),
         ("a.npy x.jsonl", "data=a.npy x.jsonl must be one table of texts"),
         ("a.npy missing.npy", "missing.npy does not exist"),
         ("missing.jsonl --model m", "missing.jsonl does not exist"),
         ("x.jsonl", "data=x.jsonl contains texts, which need --model"),
         ("x.jsonl --model m", "x.jsonl, without repeated texts, has 1 pairs; advice needs at least 50"),
-        ("x.jsonl --model m --columns a z", "x.jsonl, line 1: no column 'z'"),
-        ("x.txt --model m", "data=x.txt contains single sentences; advise needs pairs"),
+        ("x.jsonl --model m --columns query z", "x.jsonl has no column 'z'. It has: 'query' (text, such as 'b')"),
+        ("x.txt --model m", "x.txt contains single texts; wanted are pairs"),
         ("--model m", "model=m goes with a table of texts"),
         ("a.npy a.npy --columns a b", "columns=a b goes with a table of texts"),
         ("--max-pairs 49", "max_pairs=49 must be at least 50."),

@@ -176,7 +176,7 @@ def test_a_static_model_is_trained_as_a_whole_unless_it_is_large_or_has_more_mod
     monkeypatch.setattr(pairs_module, "LARGEST", most)
     monkeypatch.setattr(loading, "load_sentence_transformer", lambda name: Encoder(*modules))
     table = tmp_path / "x.csv"
-    table.write_text("a,b\n" + "".join(f"{word},{word} {59 - word}\n" for word in range(60)), encoding="utf-8")
+    table.write_text("query,answer\n" + "".join(f"{word} {word},{word} {59 - word}\n" for word in range(60)), encoding="utf-8")
     found = read_pairs([table], "somewhere/m", [], 55)
     assert (found.method, found.total, isinstance(found.trainee, StaticModel)) == (method, 60, method.startswith("all"))
     assert found.size == 55
@@ -187,7 +187,7 @@ def test_a_static_model_is_trained_as_a_whole_unless_it_is_large_or_has_more_mod
 def test_texts_that_repeat_are_used_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load_sentence_transformer", lambda name: Encoder(nn.Identity()))
     lines = [*(f"q{number},a{number}" for number in range(60)), "q1,new", "new,a2", "a3,q3"]
-    (tmp_path / "x.csv").write_text("\n".join(["x,y", *lines]) + "\n", encoding="utf-8")
+    (tmp_path / "x.csv").write_text("\n".join(["question,answer", *lines]) + "\n", encoding="utf-8")
     found = read_pairs([tmp_path / "x.csv"], "m", [], 2000)
     assert (found.size, found.total) == (60, 63)
     assert found.origin == "60 of 63 pairs of x.csv (3 with a repeated text left out)"

@@ -269,8 +269,20 @@ def test_faults_are_named(model: Path, tiny_bert: Path, tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     Image.new("RGB", (SIZE, SIZE)).save(tmp_path / "train" / "0.png")
     for dataset, row, error, message in [
-        (str(tmp_path), {"place": 3}, DataError, "must have a column of images and one of captions; it has image, place"),
-        (str(tmp_path), {"text": ""}, DataError, "row 0 of .* train has no caption in column text"),
+        (
+            str(tmp_path),
+            {"place": 3},
+            ConfigError,
+            r"train: no column is clearly the caption\. Name it: --caption-column COLUMN",
+        ),
+        (str(tmp_path), {"id": "a", "label": "b"}, ConfigError, "no column is clearly the caption"),
+        (
+            str(tmp_path),
+            {"text": "a", "title": "b"},
+            ConfigError,
+            "could each be the caption. Choose one: --caption-column text",
+        ),
+        (str(tmp_path), {"text": ""}, ConfigError, r"no column is clearly the caption.* 'text' \(missing, such as nothing\)"),
         ("cifar1O", {}, UnknownNameError, r"no data set 'cifar1O'\. Did you mean 'cifar10'\?"),
         ("no-one/nothing", {}, DataError, "no-one/nothing cannot be loaded as images with captions"),
     ]:

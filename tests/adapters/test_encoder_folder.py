@@ -111,11 +111,11 @@ def card_of(settings: Any, results: dict[str, Any], pooling: str, name: str = "o
 
 
 def test_the_card_describes_training_and_scores(toys: Path, tmp_path: Path) -> None:
-    settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5, columns=("a", "b"))
+    settings = recipe(toys, model_name_or_path="bert-base-uncased", learning_rate=3e-5, columns=("anchor", "positive"))
     card = card_of(settings, RESULTS, "cls", "my: 'encoder'")
     lines = {
         **{"strategy": "`macl:base_temperature=0.05,alpha=2`", "objective": "`infonce`", "samples": "`160 of nli.tsv`"},
-        **{"steps": "`10 (1 epochs)`", "learning rate": "`3e-05`", "columns": "`a b`"},
+        **{"steps": "`10 (1 epochs)`", "learning rate": "`3e-05`", "columns": "`anchor positive`"},
         **{"STS-B dev": "81.23", "STS12": "70.5", "average of the seven test sets": "75.25"},
         **{"MR": "76.3", "average of the transfer tasks": "80.5"},
     }

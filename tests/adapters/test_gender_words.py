@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tempplug.errors import DataError
+from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.mabel.gender_words import GenderWords
-from tempplug_adapters.simcse.data import read_samples
 
 PAIRS = [("he", "she"), ("him", "her"), ("his", "her"), ("his", "hers"), ("dad", "mom"), ("man", "woman"), ("dad", "mum")]
 
@@ -68,7 +68,7 @@ def test_the_real_list_and_pairs(data_dir: Path) -> None:
     assert words.swapped(sentence) == "Two young girls and Mr. Smith gave him wife's aunt her hat."
     ambiguous = {word for word, others in words.counterparts.items() if len(others) > 1}
     assert ambiguous == {"bride", "brides", "dad", "dads", "her", "his", "ladies", "lady", "mr"}
-    pairs = list(read_samples(data_dir / "text/nli/gender_entailment.tsv.gz", ("premise", "hypothesis")))
+    pairs = [sample.texts for sample in open_texts(data_dir / "text/nli/gender_entailment.tsv.gz")]
     assert len(pairs) == sum(any(map(words.has_any, pair)) for pair in pairs) == 12_253
     counts = words.ambiguous(sentence for pair in pairs for sentence in pair)
     assert (counts["his"], counts["her"], counts.total()) == (2469, 1473, 4611)

@@ -19,7 +19,7 @@ from torch_geometric.datasets import Amazon, CitationFull, Coauthor
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_adapters.data_files.tables import read_matrix
+from tempplug_adapters.data_files.matrices import read_matrix
 from tempplug_adapters.graph import grace_method, node_data
 from tempplug_adapters.graph.node_data import check_graph, labels_of, load_graph, scaled_features
 from tempplug_adapters.graph.nodes import Nodes

@@ -5,20 +5,26 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import random
 import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytrec_eval
 import torch
+from table_files import of_lines
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
+from tempplug_adapters.data_files.text_rows import Sample
 from tempplug_adapters.sentence_evaluation.retrieval import bm25, evaluate_retrieval, measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
-from tempplug_adapters.simcse.retrieval_method import CANDIDATES, hold_out
+from tempplug_adapters.simcse.retrieval_method import CANDIDATES, RetrievalMethod, hold_out
+from tempplug_adapters.simcse.retrieval_recipe import METHOD
+from tempplug_adapters.training.method import Source
 from tempplug_adapters.training.trained import load
 from tempplug_benchmarks.data.sentences import paraphrase_pairs
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
@@ -109,8 +115,9 @@ def test_a_collection_is_read_in_both_layouts(tmp_path: Path, beir: bool, packed
     ("parts", "message"),
     [
         ({"corpus": '{"id": "1", "text": "a"}\n{"id": "1", "text": "b"}\n'}, r"line 2: id '1' occurs twice"),
-        ({"corpus": '{"id": "1"}\n'}, r"line 1: must be a JSON object with 'id'"),
-        ({"queries": "[]\n"}, r"line 1: must be a JSON object"),
+        ({"corpus": '{"id": "1", "text": "a"}\n{"text": "b"}\n'}, r"line 2: id is missing"),
+        ({"corpus": '{"id": "1"}\n'}, r"must have 'id' \(or '_id'\) and 'text'\. It has: 'id' \(integer"),
+        ({"queries": "[]\n"}, r"toy.queries.jsonl holds no rows"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq\t9\t1\n"}, r"line 2: there is no document of that id"),
         ({"qrels": "query-id\tcorpus-id\tscore\nr\t1\t1\n"}, r"line 2: there is no query of that id"),
         ({"qrels": "query-id\tcorpus-id\tscore\nq\t1\tyes\n"}, r"score 'yes' must be a whole number"),
@@ -133,28 +140,94 @@ def test_a_missing_file_and_a_folder_without_collections_are_named(tmp_path: Pat
         load_collection("toy", tmp_path)
 
 
+def components(samples: Sequence[Sample]) -> list[set[str]]:
+    """Queries and documents that belong together, by merging their sets."""
+    groups: list[set[str]] = []
+    for sample in samples:
+        joined = {f"query {sample.anchor}", *(f"document {each}" for each in sample.positives)}
+        for group in [each for each in groups if each & joined]:
+            joined |= group
+            groups.remove(group)
+        groups.append(joined)
+    return groups
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_held_out_documents_and_queries_are_in_no_training_pair(share: float) -> None:
-    samples = [(f"q{number % 90}", f"d{number % 40}", f"n{number}") for number in range(120)] + [("own", "d1", "n")] * 2
-    trained, held_out = hold_out(samples, share)
-    hidden = {document for relevant in held_out.relevance.values() for document in relevant}
-    assert len({sample[1] for sample in trained}) == 40 - round(share * 40)
-    assert hidden.isdisjoint(sample[1] for sample in trained)
-    assert held_out.queries.keys().isdisjoint(sample[0] for sample in trained)
-    assert set(held_out.documents) == {sample[1] for sample in samples}, "training documents are searched, too"
-    for query, relevant in held_out.relevance.items():
-        assert set(relevant) == {sample[1] for sample in samples if sample[0] == query} & hidden
-    assert hold_out(samples, share)[1] == held_out
+def test_what_belongs_together_is_held_out_together(share: float) -> None:
+    generator = random.Random(1)
+    samples = [Sample(f"q{n}", tuple({f"d{n * 7 + generator.randrange(9)}" for _ in range(3)})) for n in range(40)]
+    split = hold_out(samples, share)
+    hidden = {document for relevant in split.collection.relevance.values() for document in relevant}
+    documents = {each for sample in samples for each in sample.positives}
+    assert abs(len(hidden) - share * len(documents)) <= max(map(len, components(samples)))
+    for group in components(samples):
+        held = {name.removeprefix("document ") for name in group if name.startswith("document ")} & hidden
+        queries = {name.removeprefix("query ") for name in group if name.startswith("query ")}
+        assert not held or (f"document {held.pop()}" in group and queries <= split.collection.queries.keys())
+    trained = [samples[position] for position in split.trained]
+    assert len(trained) + len(split.collection.queries) == 40, "nothing is left out"
+    assert hidden.isdisjoint(each for sample in trained for each in sample.positives)
+    assert set(split.collection.documents) == documents, "training documents are searched, too"
+    for query, relevant in split.collection.relevance.items():
+        assert set(relevant) == {each for sample in samples if sample.anchor == query for each in sample.positives}
+    assert hold_out(samples, share).collection == split.collection
+
+
+def test_forty_queries_of_three_hundred_documents_are_held_out_by_the_share() -> None:
+    samples = [Sample(f"q{number % 40}", (f"d{number}",)) for number in range(300)]
+    split = hold_out(samples, 0.1)
+    assert len(split.collection.queries) == 4
+    assert split.note == f"held out: 4 queries and {300 - len(split.trained)} of 300 documents"
+    assert 268 <= len(split.trained) <= 272, "a query has 7 or 8 documents"
+
+
+def test_pairs_alone_are_held_out_by_a_random_order_of_their_documents() -> None:
+    samples = [Sample(f"q{number}", (f"d{number}",)) for number in range(100)]
+    order = [f"d{number}" for number in range(100)]
+    random.Random(0).shuffle(order)
+    split = hold_out(samples, 0.1)
+    assert list(split.collection.documents) == order
+    assert {each for relevant in split.collection.relevance.values() for each in relevant} == set(order[:10])
+
+
+def test_where_all_belong_together_queries_are_cut_out_and_their_pairs_are_counted() -> None:
+    samples = [Sample(f"q{query}", (f"d{(query * 2 + place) % 60}",)) for query in range(30) for place in range(3)]
+    assert len(components(samples)) == 1
+    split = hold_out(samples, 0.2)
+    hidden = {document for relevant in split.collection.relevance.values() for document in relevant}
+    trained = [samples[position] for position in split.trained]
+    lost = len(samples) - len(trained) - sum(map(len, split.collection.relevance.values()))
+    assert 10 <= len(hidden) <= 12
+    assert lost > 0
+    assert f"of 60 documents; left out: {lost} pairs of these documents with other queries" in split.note
+    assert hidden.isdisjoint(each for sample in trained for each in sample.positives)
+    assert split.collection.queries.keys().isdisjoint(sample.anchor for sample in trained)
+    for query, relevant in split.collection.relevance.items():
+        assert set(relevant) == {each for sample in samples if sample.anchor == query for each in sample.positives}
+
+
+def test_held_out_documents_are_no_hard_negatives_of_the_training(toys: Path, tmp_path: Path) -> None:
+    rows = [{"query": f"q {n}", "pos": [f"d {n}"], "neg": [f"d {(n + k) % 100}" for k in (1, 2)]} for n in range(100)]
+    of_lines(*rows)(tmp_path / "t.jsonl")
+    recipe = METHOD.recipe().changed(model_name_or_path=str(toys / "encoder"), held_out=0.3)
+    data = RetrievalMethod(METHOD).load(recipe, Source(str(tmp_path / "t.jsonl"), None, tmp_path, evaluated=False))
+    hidden = {document for relevant in data.held_out.relevance.values() for document in relevant}
+    negatives = [set(sample.negatives) for sample in data.views.samples]
+    assert len(hidden) == 30
+    assert all(hidden.isdisjoint(each) for each in negatives)
+    lost = 2 * 70 - sum(map(len, negatives))
+    assert f"left out: {lost} hard negatives that are such documents" in RetrievalMethod(METHOD).describe(data)
 
 
 def test_few_documents_are_searched_and_too_few_pairs_are_refused() -> None:
-    many = [(f"q{number}", f"d{number}") for number in range(2 * CANDIDATES)]
-    held_out = hold_out(many, 0.1)[1]
+    many = [Sample(f"q{number}", (f"d{number}",)) for number in range(2 * CANDIDATES)]
+    held_out = hold_out(many, 0.1).collection
     assert (len(held_out.documents), len(held_out.queries)) == (CANDIDATES, CANDIDATES // 5)
+    four = [Sample(query, (document,)) for query, document in zip("abcd", "1234", strict=True)]
     with pytest.raises(DataError, match=r"held_out=0\.7 leaves 1 of 4 samples"):
-        hold_out([("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")], 0.7)
-    with pytest.raises(DataError, match=r"held_out=0\.1 of 4 documents holds out none with a query of its own"):
-        hold_out([("a", "1"), ("b", "2"), ("c", "3"), ("d", "4")], 0.1)
+        hold_out(four, 0.7)
+    with pytest.raises(DataError, match=r"held_out=0\.1 of 4 documents holds out none with its query: give a larger share"):
+        hold_out(four, 0.1)
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +295,7 @@ def test_bad_input_is_named(toys: Path, tmp_path: Path, capsys: pytest.CaptureFi
     words = ["train", "retrieval", "--model-name-or-path", str(toys / "encoder"), "--output-dir", str(tmp_path / "out")]
     (tmp_path / "single.txt").write_text("one\ntwo\n")
     cases = [
-        (["--dataset", str(tmp_path / "single.txt"), "--data-dir", str(toys)], "single texts; retrieval needs pairs"),
+        (["--dataset", str(tmp_path / "single.txt"), "--data-dir", str(toys)], "contains single texts; wanted are pairs"),
         (["--dataset", str(toys / "pairs.tsv"), "--data-dir", str(toys), "--tasks", "tay"], "unknown collection 'tay'"),
         (["--dataset", str(toys / "pairs.tsv"), "--held-out", "1"], "held_out=1 must be greater than 0 and less than 1"),
     ]

@@ -1,108 +1,13 @@
-"""Training files of SimCSE: what is read, and how each fault is named with its file and line."""
+"""Sentences, pairs and pairs with hard negatives as batches: tokens, views, keys and masked tokens."""
 
 from __future__ import annotations
 
-import gzip
-import tracemalloc
-from collections.abc import Sequence
-from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import torch
 
-from tempplug.errors import ConfigError, DataError, TempplugError
-from tempplug_adapters.simcse import data
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator
-
-
-def read(path: Path, columns: Sequence[str] = (), where: Sequence[str] = ()) -> list[tuple[str, ...]]:
-    return list(data.read_samples(path, columns, where))
-
-
-def write(folder: Path, name: str, content: str | bytes) -> Path:
-    path = folder / name
-    data = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
-    return path
-
-
-SENTENCES = "\ufeffA cat sleeps.\r\n\n  Two dogs run.  \nÄ third."
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("s.txt", SENTENCES, [("A cat sleeps.",), ("Two dogs run.",), ("Ä third.",)]),
-        ("s.txt.gz", SENTENCES, [("A cat sleeps.",), ("Two dogs run.",), ("Ä third.",)]),
-        ("p.tsv", 'a\tb\nx "\ty\nu\tv\n', [('x "', "y"), ("u", "v")]),
-        ("p.csv", 'a,b,n\n"x, y",z,"say ""no"""\nu,v,w\n', [("x, y", "z", 'say "no"'), ("u", "v", "w")]),
-        ("p.jsonl.gz", '{"a": "x", "b": "y"}\n\n{"a": "u", "b": "v"}\n', [("x", "y"), ("u", "v")]),
-    ],
-)
-def test_sentences_pairs_and_triplets_are_read(tmp_path: Path, name: str, content: str, expected: list[tuple[str]]) -> None:
-    assert read(write(tmp_path, name, content)) == expected
-
-
-def test_columns_and_conditions_choose(tmp_path: Path) -> None:
-    path = write(tmp_path, "n.tsv", "label\tp\th\nyes\tx\ty\nno\tq\tr\nyes\tu\tv\n")
-    assert read(path, ["h", "p"], ["label=yes"]) == [("y", "x"), ("v", "u")]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("s.txt", "", "s.txt holds 0 samples; contrastive training needs at least 2."),
-        ("s.txt", "one\n\n", "s.txt holds 1 samples"),
-        ("s.txt", b"fine\ncaf\xe9\n", "s.txt, line 2: not UTF-8"),
-        ("p.tsv", "a\tb\nx\ty\nu\n", "p.tsv, line 3: 1 fields where the header names 2."),
-        ("p.tsv", "a\tb\nx\t \nu\tv\n", "p.tsv, line 2: column 'b' is empty."),
-        ("p.tsv", "a\tb\n", "p.tsv holds 0 samples"),
-        ("p.csv", 'a,b\n"x,y\n', "p.csv, in the row that begins on line 2: unexpected end of data; is a quote left open?"),
-        ("p.csv", 'a,b\nx,y\n"u,v\nw,x\ny,z\n', "in the row that begins on line 3: unexpected end of data on line 5;"),
-        ("p.csv", 'a,b\nx,y\n"u,v\nw,x\n"y,z\n', "in the row that begins on line 3: ',' expected after '\"' on line 5;"),
-        ("p.csv", 'a,b\n"x\nx",y\n"u\nu",v,w\n', "p.csv, line 4: 3 fields where the header names 2."),
-        ("s.txt", "one\n\0\0\0\ntwo\n", "s.txt, line 2: holds a NUL character; the file is damaged or not text."),
-        ("p.jsonl", '{"a": "x", "b": "\\u0000"}\n', "p.jsonl, line 1: 'b' holds a NUL character."),
-        ("p.jsonl", '{"a": "x", "b": "\\ud83d"}\n', "p.jsonl, line 1: 'b' holds half a surrogate pair"),
-        ("p.jsonl", '{"a": "x", "b": ["y"]}\n', "p.jsonl, line 1: 'b' is a JSON list; it must be text."),
-        ("p.jsonl", '{"a": {"x": 1}, "b": "y"}\n', "p.jsonl, line 1: 'a' is a JSON object; it must be text."),
-        ("p.jsonl", '{"a": "x", "b": "y"}\n{"a": \n', "p.jsonl, line 2: not JSON"),
-        ("p.jsonl", "[1, 2]\n", "p.jsonl, line 1: must be a JSON object"),
-        ("p.parquet", "x", "p.parquet: the name must end in .txt, .tsv, .csv, .jsonl"),
-        ("cut.txt.gz", None, "cut.txt.gz, after line"),
-        ("none.txt", None, "none.txt does not exist or is not a file"),
-    ],
-)
-def test_a_malformed_file_is_named_with_its_line(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:
-    (tmp_path / "cut.txt.gz").write_bytes(gzip.compress(b"one\ntwo\nthree\n" * 1000)[:-20])
-    with pytest.raises(DataError) as caught:
-        read(tmp_path / name if content is None else write(tmp_path, name, content))
-    assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "columns", "where", "kind", "message"),
-    [
-        ("n.tsv", [], [], ConfigError, "has the columns label, p, h, source: choose two or three"),
-        ("n.tsv", ["pp", "h"], [], ConfigError, r"line 2: no column 'pp'\. Did you mean 'p'\?"),
-        ("n.tsv", ["p", "h"], ["label"], ConfigError, "where='label' must be written column=value"),
-        ("n.tsv", ["p", "h"], ["label=maybe"], DataError, "holds 0 samples that meet label=maybe"),
-        ("s.txt", ["a", "b"], [], ConfigError, "columns and where belong to tables"),
-    ],
-)
-def test_wrong_columns_and_conditions_are_named(
-    tmp_path: Path, name: str, columns: list[str], where: list[str], kind: type[TempplugError], message: str
-) -> None:
-    with pytest.raises(kind, match=message):
-        read(write(tmp_path, name, "label\tp\th\tsource\nyes\tx\ty\ts\nno\tq\tr\ts\n"), columns, where)
-
-
-def test_the_real_pairs_and_sentences_are_all_there(data_dir: Path) -> None:
-    assert len(read(data_dir / "text/wiki/wiki1m_for_simcse_head.txt.gz")) == 11914
-    samples = read(data_dir / "text/nli/nli_pairs.tsv.gz", ["premise", "hypothesis"], ["label=entailment"])
-    assert len(samples) == 20600
-    assert samples[0][1] == "Two woman are holding packages."
 
 
 class Words:
@@ -131,16 +36,6 @@ def test_sentences_of_the_same_tokens_have_the_same_key() -> None:
     assert keys[0, 0] == keys[2, 1], "what is cut to the same tokens is the same"
     assert keys[0, 1] == keys[1, 0]
     assert len(set(keys.flatten().tolist())) == 4
-
-
-def test_many_samples_hold_their_text_once() -> None:
-    sentences = (("abcdefghij",) for _ in range(5000))
-    tracemalloc.start()
-    views = TokenizedViews(sentences, Words(), 8)
-    held, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert held < 5000 * (10 + 8) * 1.2
-    assert views.rows([4999, 0]) == [[[1, 10, 11, 12, 13, 14, 15, 2]] * 2] * 2
 
 
 def test_sentences_are_tokenised_when_they_are_read() -> None:

@@ -237,7 +237,7 @@ def test_a_killed_run_ends_as_if_it_had_not_been(toys: Path, tmp_path: Path, str
         (["--max-train-samples", "1"], "max_train_samples=1 must be an integer, at least 2."),
         (["--max-length", "2"], "max_length=2 must be an integer, at least 3."),
         (["--dropout", "1"], "dropout=1 must be at least 0 and less than 1."),
-        (["--columns", "a"], "columns=a must be two names, of a pair, or three, of a triplet."),
+        (["--columns", "a"], "pairs.tsv has no column 'a'. It has: 'anchor' (text, such as"),
         (["--where", "a"], "where='a' must be written column=value."),
         (["--contrastive-negatives", "guide"], "'guide' reads guide=, which `tempplug train simcse` does not have: leave"),
         (["--contrastive-negatives", "same-kye"], "unknown negative term 'same-kye'. Did you mean 'same-key'?"),

@@ -310,10 +310,10 @@ REFUSED: dict[str, Callable[[Path], Any]] = {
         text("user_id:token\titem_id:token\nu\ta\n"), "toys.inter"
     ),
     r"pairs\.csv, line 2: the image 'none/a\.png' does not exist, neither in": open_clip_of("filepath,title\nnone/a.png,a\n"),
-    r"pairs\.csv, line 1: there must be a column of captions, .* It has: filepath, label\. .*--caption-column": open_clip_of(
+    r"pairs\.csv: no column is clearly the caption\. Name it: --caption-column .* It has: 'filepath' .*, 'label'": open_clip_of(
         "filepath,label\na.png,a\n"
     ),
-    r"pairs\.csv, line 2: column 'title' is empty": open_clip_of("filepath,title\na.png,\n"),
+    r"pairs\.csv, line 3: column 'title' is empty": open_clip_of("filepath,title\na.png,b\na.png,\n"),
     r"000000\.png of .*train-000000\.tar has no caption: .* it has cls\. Name one": pairs(WITH_CLASS),
     r"train-000001\.tar cannot be read as a tar: .*load a cut one again": pairs(CUT),
     r"train-000000\.tar: sample '000001' has 0 images; wanted one, such as 000001\.jpg, beside 000001\.txt": pairs(BARE),

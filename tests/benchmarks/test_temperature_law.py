@@ -16,8 +16,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
 from tempplug.errors import DataError, UnknownNameError
+from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.sentence_transformers.library import dimension_of, modules
-from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.temperature_law import Cell, LawPlan, create_loss, main, read_lines, train
@@ -212,8 +212,8 @@ def test_an_encoder_guides_and_finds_the_hard_negatives_that_sentence_transforme
     guide = "text/bert-wiki-mini"
     own, guided = (load_static("quora", "quora", data_dir, 300, each) for each in ("", guide))
     assert own.guide is None
-    samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")]
-    pairs, _ = hold_out(random.Random(0).sample(samples, 300), HELD_OUT)
+    samples = random.Random(0).sample(list(open_texts(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")), 300)
+    pairs = [samples[position].texts[:2] for position in hold_out(samples, HELD_OUT).trained]
     questions, documents = zip(*pairs, strict=True)
     first = modules.Transformer(str(data_dir / guide), max_seq_length=LONGEST)
     pooling = modules.Pooling(dimension_of(first)["dimension"], pooling_mode="cls")

@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import torch
 from fuzzing import Verdict
 from PIL import Image
+from pyarrow import feather, parquet
 
 from tempplug.errors import TempplugError
 
@@ -129,11 +131,15 @@ def _stl10(folder: Path) -> None:
 
 def _sentences(folder: Path, name: str) -> None:
     rows = [f"a man plays {number}{'' if name.startswith('s.txt') else chr(9) + 'someone plays'}" for number in range(12)]
-    text = "\n".join(["first\tsecond", *rows]) if ".tsv" in name else "\n".join(rows)
+    text = "\n".join(["query\tanswer", *rows]) if ".tsv" in name else "\n".join(rows)
     if ".jsonl" in name:
-        text = "\n".join(f'{{"first": "a {number}", "second": "b"}}' for number in range(12))
+        text = "\n".join(f'{{"query": "a {number}", "answer": "b"}}' for number in range(12))
     if ".csv" in name:
-        text = "first,second\n" + "\n".join(f'"a, {number}",b' for number in range(12))
+        text = "query,answer\n" + "\n".join(f'"a, {number}",b' for number in range(12))
+    if name.endswith((".parquet", ".arrow")):
+        table = pyarrow.table({"query": [f"a {number}" for number in range(12)], "pos": [["b", "c"]] * 12})
+        (parquet.write_table if name.endswith(".parquet") else feather.write_feather)(table, folder / name)
+        return
     content = text.encode()
     (folder / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
@@ -163,12 +169,12 @@ def _saved_graph(folder: Path) -> None:
 @cache
 def formats() -> dict[str, Format]:
     """The formats by name; what reads them is loaded now."""
+    from tempplug_adapters.data_files.text_rows import open_texts
     from tempplug_adapters.graph.graph_files import load_tu
     from tempplug_adapters.graph.molecule_data import read_labelled, read_smiles
     from tempplug_adapters.graph.node_data import load_graph
     from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10
     from tempplug_adapters.sentence_evaluation.sts_data import load_sts
-    from tempplug_adapters.simcse.data import read_samples
 
     def tu(folder: Path) -> Any:
         return load_tu("TOY", folder / "cache", folder)
@@ -199,10 +205,10 @@ def formats() -> dict[str, Format]:
         "stl10": Format(_stl10, lambda folder: read_stl10(folder / "stl10_binary", "test", "a"), False),
         "sts": Format(_sts, lambda folder: load_sts("SICKR", folder), False),
     }
-    for name in ("s.txt", "s.tsv", "s.csv", "s.jsonl", "s.tsv.gz", "s.jsonl.gz"):
+    for name in ("s.txt", "s.tsv", "s.csv", "s.jsonl", "s.tsv.gz", "s.jsonl.gz", "s.parquet", "s.arrow"):
         found[f"sentences, {name}"] = Format(
             lambda folder, name=name: _sentences(folder, name),
-            lambda folder, name=name: list(read_samples(folder / name)),
+            lambda folder, name=name: list(open_texts(folder / name)),
             name.endswith("gz"),
         )
     return found

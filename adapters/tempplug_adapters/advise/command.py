@@ -39,12 +39,18 @@ def main(arguments: list[str]) -> int:
         nargs="*",
         type=Path,
         metavar="DATA",
-        help="a table of pairs or triplets (.jsonl, .csv or .tsv, also .gz), or two matrices of embeddings (.npy or .pt)",
+        help="a table of pairs or triplets (.jsonl, .csv, .tsv, .parquet …), or two matrices of embeddings (.npy or .pt)",
     )
     parser.add_argument("--model", metavar="DIR", help="sentence-transformers model that encodes the texts, a folder or a name")
     parser.add_argument(
-        "--columns", nargs="+", default=[], metavar="NAME", help="of the table: anchor, positive, hard negative"
+        "--columns",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="role=column with the roles anchor, positive and negative, or names in this order (by their usual names)",
     )
+    parser.add_argument("--where", nargs="+", default=[], metavar="WORD", help="conditions column=value that a row must meet")
+    parser.add_argument("--min-score", type=float, metavar="N", help="lowest score or label of a positive pair")
     parser.add_argument(
         "--epochs",
         type=float,
@@ -70,7 +76,9 @@ def main(arguments: list[str]) -> int:
 
     specs = compared(options.strategies)
     make_folder(options.output.parent, "output")
-    pairs = read_pairs(options.data, options.model, options.columns, options.max_pairs)
+    pairs = read_pairs(options.data, options.model, options.columns, options.max_pairs, options.where, options.min_score)
+    for line in pairs.read:
+        print(line)
     epochs = options.epochs or (_EPOCHS if options.data else _EPOCHS_OF_DIGITS)
     planned = max(1, round(epochs * pairs.total / pairs.size))
     courses = train(pairs, specs, options.batch_size, planned, _progress if sys.stderr.isatty() else None)

@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.plugins import AdapterInfo, registry
-from tempplug_adapters.data_files.tables import read_matrix
+from tempplug_adapters.data_files.matrices import read_matrix
 
 STEP = 0.014
 """Relative change of a head's row in an early step of Adam: as fast as a small BERT learns at a learning rate of 2e-4."""
@@ -139,6 +139,7 @@ class Pairs:
         total: number of pairs that the training will have.
         origin: description of the data.
         method: description of what is trained.
+        read: what was read of a table, a line a role, and what was left out.
     """
 
     trainee: Trainee
@@ -146,6 +147,7 @@ class Pairs:
     total: int
     origin: str
     method: str
+    read: tuple[str, ...] = ()
 
     @torch.no_grad()
     def alike(self) -> float:
@@ -155,14 +157,23 @@ class Pairs:
         return float((similarity.sum() - similarity.trace()) / (similarity.numel() - len(similarity)))
 
 
-def read_pairs(data: Sequence[Path], model: str | None, columns: Sequence[str], limit: int) -> Pairs:
+def read_pairs(
+    data: Sequence[Path],
+    model: str | None,
+    columns: Sequence[str],
+    limit: int,
+    where: Sequence[str] = (),
+    min_score: float | None = None,
+) -> Pairs:
     """Returns the pairs of the files, or of the digits if there are none.
 
     Args:
         data: nothing; a table of texts; or two matrices, row i of the second being the positive of row i of the first.
         model: sentence-transformers model that encodes texts.
-        columns: of the table: anchor, positive, and optionally hard negative; all by default.
+        columns: of the table, see `open_texts`.
         limit: pairs used at most, chosen at random.
+        where: see `open_texts`.
+        min_score: see `open_texts`.
 
     Raises:
         ConfigError: the files and the options do not go together, or the model cannot be loaded.
@@ -175,8 +186,9 @@ def read_pairs(data: Sequence[Path], model: str | None, columns: Sequence[str], 
         raise ConfigError(f"max_pairs={limit} must be at least {_LEAST}.")
     matrices = [path for path in data if path.suffix in MATRICES]
     if len(data) == 1 and not matrices:
-        return _texts(data[0], model, columns, limit)
-    for name, given in (("model", model), ("columns", " ".join(columns))):
+        return _texts(data[0], model, columns, limit, where, min_score)
+    score = "" if min_score is None else f"{min_score:g}"
+    for name, given in (("model", model), ("columns", " ".join(columns)), ("where", " ".join(where)), ("min_score", score)):
         if given:
             raise ConfigError(f"{name}={given} goes with a table of texts; embeddings and digits have none.")
     if not data:
@@ -184,7 +196,7 @@ def read_pairs(data: Sequence[Path], model: str | None, columns: Sequence[str], 
     if len(data) == len(matrices) == 2:
         return _matrices(data[0], data[1], limit)
     raise ConfigError(
-        f"data={' '.join(map(str, data))} must be one table of texts (.jsonl, .csv or .tsv, also .gz), or two matrices "
+        f"data={' '.join(map(str, data))} must be one table of texts (.jsonl, .csv, .tsv, .parquet …), or two matrices "
         f"({' or '.join(MATRICES)}), a row an embedding."
     )
 
@@ -221,15 +233,18 @@ def _matrices(first: Path, second: Path, limit: int) -> Pairs:
     return Pairs(Heads(narrowed(views), shared=False), len(views[0]), total, origin, method)
 
 
-def _texts(path: Path, model: str | None, columns: Sequence[str], limit: int) -> Pairs:
+def _texts(
+    path: Path, model: str | None, columns: Sequence[str], limit: int, where: Sequence[str], min_score: float | None
+) -> Pairs:
     if model is None:
         raise ConfigError(f"data={path} contains texts, which need --model: a folder or name of a sentence-transformers model.")
     registry().check_installed(registry().get(AdapterInfo, "sentence-transformers"))
-    from tempplug_adapters.simcse.data import read_samples
+    from tempplug_adapters.data_files.text_roles import PAIRS
+    from tempplug_adapters.data_files.text_rows import open_texts
 
-    samples = list(read_samples(path, columns))
-    if len(samples[0]) < 2:
-        raise ConfigError(f"data={path} contains single sentences; advise needs pairs, as columns of a .jsonl, .csv or .tsv.")
+    rows = open_texts(path, columns, where, min_score=min_score, roles=PAIRS)
+    hard = bool(rows.negative_counts[rows.rows].min())
+    samples = [(anchor, positives[0], *negatives[:hard]) for anchor, positives, negatives in rows]
     distinct = list(_distinct(samples))
     _check_number(len(distinct), f"{path}, without repeated texts,")
     chosen = [distinct[position] for position in _positions(len(distinct), limit).tolist()]
@@ -238,7 +253,9 @@ def _texts(path: Path, model: str | None, columns: Sequence[str], limit: int) ->
     kind = "triplets" if len(texts) == 3 else "pairs"
     origin = f"{_of(len(chosen), len(samples))} {kind} of {path.name}{repeated}"
     trainee, method = _encoded(texts, model)
-    return Pairs(trainee, len(chosen), len(samples), origin, method)
+    uneven = "not all rows have a hard negative: none is used" if rows.most_negatives and not hard else ""
+    read = [*rows.assigned.lines(), *rows.notes, *filter(None, [uneven])]
+    return Pairs(trainee, len(chosen), len(samples), origin, method, tuple(read))
 
 
 def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:

@@ -6,7 +6,7 @@ It must not depend on models, tokenizers or losses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from tempplug.errors import ConfigError
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.images import image_data
 from tempplug_adapters.images.class_folders import split_folders
 from tempplug_adapters.images.image_data import DATASETS, Split, load_images
@@ -30,12 +31,14 @@ class CaptionedImages:
         texts: the different captions.
         captions: positions in ``texts`` of each image's captions.
         prompts: positions in ``texts`` of each class's captions; empty without classes.
+        assigned: the columns of the table with the captions; None without a table.
     """
 
     images: ImageSet
     texts: tuple[str, ...]
     captions: Sequence[tuple[int, ...]]
     prompts: tuple[tuple[int, ...], ...] = ()
+    assigned: Assigned | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -90,11 +93,11 @@ def load_pairs(
     found = load_captioned(dataset, split, f"{dataset} {split}", column)
     if found is None:
         return None
-    encoded, captions = found
+    encoded, captions, assigned = found
     if count is not None and count < len(encoded):
         chosen = torch.randperm(len(encoded), generator=torch.Generator().manual_seed(seed))[:count]
         encoded, captions = encoded.subset(chosen), [captions[position] for position in chosen.tolist()]
-    return _of_captions(ImageFiles(encoded, size), captions)
+    return replace(_of_captions(ImageFiles(encoded, size), captions), assigned=assigned)
 
 
 def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None) -> dict[str, Path | str]:

@@ -19,7 +19,8 @@ from tempplug_adapters.clip.captions import CaptionedImages, files_of, load_pair
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
-from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.data_files.roles import Assigned
+from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
@@ -91,6 +92,10 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
             if part is not None
             for name, file in grouped(f"dataset {split}", files_of(part.images, source.dataset, split, source.data_dir)).items()
         }
+
+    def tables(self, data: Pairs) -> Sequence[Assigned]:
+        """Returns the table of the captions, if there is one."""
+        return () if data.train.assigned is None else (data.train.assigned,)
 
     def describe(self, data: Pairs) -> str:
         """Returns the numbers of images and captions."""
@@ -191,7 +196,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         """Returns the lines of a ``.txt`` file as texts; else image files, or the images of a split of a data set."""
         word = source.dataset
         if word.endswith((".txt", ".txt.gz")):
-            texts = [line.strip() for line in read_text(Path(word)).splitlines() if line.strip()]
+            texts = [sample.anchor for sample in open_texts(word, whole=True, least=1)]
             return Inputs(texts, texts)
 
         def load() -> ImageSet:

@@ -1,152 +1,310 @@
-"""Reads tables of UTF-8 text and matrices of numbers, without running code. Errors name the file and the line.
+"""Tables as pandas, polars, spreadsheets, `datasets` and others write them: columns of Arrow, mapped from disk.
 
-Sentences contain single quotation marks, with which readers of quoted fields lose rows; so theirs are separated by tabs and not
-quoted. Other tables are quoted as spreadsheets and pandas write them.
+`open_table` reads a file once into a temporary file of Arrow's, which has no name and lies in ``TMPDIR``, and maps that into
+memory, so that ten million rows need little of it. It is built on pyarrow rather than on `datasets`, whose readers fix the
+types of columns by the first rows, take the word NA for a missing text, and keep a copy in a cache that nobody empties;
+`datasets` reads the folders that it saved, and the hub.
+
+A cell is missing if nothing is written in it. The words NA, null and nan in a column of texts stay words, as pandas and others
+leave a missing text empty; in a column of numbers they are missing numbers.
 """
 
 from __future__ import annotations
 
-import codecs
-import csv
-import io
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+import itertools
+import json
+import mmap
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Any, Final
 
-from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import read_text, read_whole
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 
-if TYPE_CHECKING:
-    import numpy as np
-    from torch import Tensor
+from tempplug.errors import DataError, MissingDependencyError, quoted
+from tempplug_adapters.data_files.column_kinds import MISSING_NUMBERS, as_numbers, kind_of_column, missing_mask
+from tempplug_adapters.data_files.delimited_text import LINE, ROWS, HasHeader, block_of
+from tempplug_adapters.data_files.roles import CATEGORY, INTEGER, MISSING, NUMBER
+from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES, read_blocks
+from tempplug_adapters.data_files.text_streams import check_size, file_kind, read_lines
+from tempplug_adapters.storage.files import one_line
 
-
-def find_folder(data_dir: str | Path, kind: str, wanted: str, holds: Callable[[Path], bool]) -> Path:
-    """Returns the first of ``data_dir``, its ``text/KIND`` and its ``KIND`` that ``holds`` the data; raises `DataError`."""
-    data_dir = Path(data_dir)
-    if not data_dir.is_dir():
-        raise DataError(f"data_dir='{data_dir}' is not a folder; name the one that holds {wanted}.")
-    for folder in (data_dir, data_dir / "text" / kind, data_dir / kind):
-        if holds(folder):
-            return folder
-    raise DataError(f"data_dir='{data_dir}' holds none of {wanted}, nor do its text/{kind} and {kind}.")
+_ON_THE_HUB: Final = re.compile(r"[\w-]+/[\w.-]+(:[\w.-]+)?")
+_FILES: Final = (".csv", ".tsv", ".tab", ".txt", ".json", *JSON_LINES, ".parquet", *ARROW)
+_CHUNK: Final = 1 << 13
+"""Values that become Python's together."""
 
 
-def read_tsv(path: Path, columns: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yields the position of each row ("FILE, line 2") and its fields in the order of ``columns``.
-
-    Args:
-        path: the file, decompressed if its name ends in ``.gz``.
-        columns: names in the header, which may have others.
-
-    Raises:
-        DataError: the file cannot be read, is damaged or empty, is not UTF-8, a column is missing, or a row has more or fewer
-            fields than the header.
-    """
-    # lines are split as bytes, because str.splitlines also splits at Unicode separators, which sentences may contain
-    lines = read_whole(path).removeprefix(codecs.BOM_UTF8).removesuffix(b"\n").split(b"\n")
-    if lines == [b""]:
-        raise DataError(f"{path} is empty; wanted a header with {', '.join(columns)} and a row a line.")
-    header = _fields(path, 1, lines[0])
-    missing = [column for column in columns if column not in header]
-    if missing:
-        raise DataError(f"{path}, line 1: the header lacks {', '.join(missing)}; it has {', '.join(header)}.")
-    if len(lines) == 1:
-        raise DataError(f"{path} holds no rows, only a header.")
-    places = [header.index(column) for column in columns]
-    for number, line in enumerate(lines[1:], start=2):
-        fields = _fields(path, number, line)
-        if len(fields) != len(header):
-            raise DataError(f"{path}, line {number}: {len(fields)} tab-separated fields, but the header has {len(header)}.")
-        yield f"{path}, line {number}", [fields[place] for place in places]
-
-
-def read_rows(path: Path, most: int | None = None) -> list[tuple[int, list[str]]]:
-    """Returns the number of each line that is not empty, and its fields, separated by commas, tabs or blanks as in the first.
+def open_table(
+    path: str | Path,
+    *,
+    columns: Sequence[str] | None = None,
+    header: bool | HasHeader = True,
+    blanks: bool = False,
+    split: str = "train",
+    hub: bool = False,
+    rows: int | None = None,
+) -> Table:
+    """Returns the table of a file, of a folder that `datasets` saved, or of a data set of the Hugging Face hub.
 
     Args:
-        path: the file, decompressed if its name ends in ``.gz``; fields with commas or tabs may be quoted.
-        most: lines to read; None: all.
+        path: ``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.ndjson``, ``.parquet``, ``.arrow``; others have delimiters.
+            Delimiter, quotes, encoding, and whether a text is packed by gzip, are found from the content.
+        columns: those to keep; None: all. Names that it does not have are ignored.
+        header: see `read_blocks`.
+        blanks: see `read_blocks`.
+        split: of a folder or a data set with several.
+        hub: whether ``OWNER/NAME`` or ``OWNER/NAME:CONFIGURATION`` is a data set of the hub where there is no such file; it is
+            streamed.
+        rows: of a folder or a data set, the most that are read, from the first; None: all.
 
     Raises:
-        DataError: it cannot be read, is empty, or a row has more or fewer fields than the first.
+        DataError: the file is missing, empty, malformed or packed; the message names the line and what to do.
+        MissingDependencyError: a folder needs `datasets`.
     """
-    # not by str.splitlines, which also splits at Unicode separators
-    lines = list(islice(io.StringIO(read_text(path).removeprefix("\ufeff"), newline=""), most))
-    separator = next((each for each in (",", "\t") if lines and each in lines[0]), None)
-    if separator is None:
-        rows = [(number, fields) for number, line in enumerate(lines, start=1) if (fields := line.split())]
-    else:
-        reader = csv.reader(lines, delimiter=separator, strict=True)
+    path = Path(path)
+    with tempfile.TemporaryFile() as file:
+        store = _Store(file)
+        named = hub and not path.exists() and _ON_THE_HUB.fullmatch(str(path)) and file_kind(path) not in _FILES
+        of_datasets = _blocks_of_datasets(str(path), split, rows) if path.is_dir() or named else None
+        for block in of_datasets or read_blocks(path, header, blanks):
+            kept = [name for name in block.schema.names if columns is None or name in (*columns, LINE)]
+            store.add(block.select(kept))
+            if path.is_file():
+                check_size(path, file.tell())
+        if not store.starts:
+            raise DataError(f"{path} holds no rows.")
+        return Table(str(path), store.table())
+
+
+def open_lines(path: Path) -> Table:
+    """Returns the table of a file's lines, a column ``text`` where blank lines are missing; raises `DataError`."""
+    lines = read_lines(path)
+    with tempfile.TemporaryFile() as file:
+        store = _Store(file)
+        while True:
+            block = list(itertools.islice(lines, ROWS))
+            store.add(
+                block_of(
+                    ["text"],
+                    [pa.array([line.strip() or None for _, line in block], pa.string())],
+                    [number for number, _ in block],
+                )
+            )
+            check_size(path, file.tell())
+            if len(block) < ROWS:
+                return Table(str(path), store.table())
+
+
+def numbered(data: Any) -> Any:
+    """Returns a `pyarrow.Table` with the column `LINE`, as `Table` needs it."""
+    return data.append_column(LINE, pa.array(range(1, data.num_rows + 1), pa.int64()))
+
+
+class Table:
+    """Columns of Arrow, mapped from disk or in memory.
+
+    Args:
+        path: the file, for messages.
+        data: a `pyarrow.Table` with the column `LINE`.
+
+    Attributes:
+        path: as given.
+        names: names of the columns, in the order of the file.
+        delimited: whether it is text with delimiters, whose first line may be no header.
+    """
+
+    def __init__(self, path: str, data: Any) -> None:
+        self.path, self._data = path, data
+        self.names: tuple[str, ...] = tuple(name for name in data.column_names if name != LINE)
+        kind = file_kind(Path(path))
+        self.delimited = kind not in (*JSON_LINES, *ARROW, ".json", ".parquet", "")
+        self._counted = "line" if self.delimited or kind in JSON_LINES else "row"
+        self._kinds: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        """The number of rows."""
+        return int(self._data.num_rows)
+
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        """What a parquet or Arrow file says of its columns, such as the ``huggingface`` features of `datasets`."""
+        return self._data.schema.metadata or {}
+
+    def place(self, row: int) -> str:
+        """Returns the file and the line of a row, for messages: ``pairs.csv, line 3``; the row, from 1, of a binary file."""
+        return f"{self.path}, {self._counted} {self._data[LINE][int(row)].as_py()}"
+
+    def column(self, name: str) -> Any:
+        """Returns a column as `pyarrow.ChunkedArray`. Cells of text with delimiters are texts, as written, or null if empty."""
+        return self._data[name]
+
+    def kind(self, name: str) -> str:
+        """Returns what all values of a column are, see `roles`: texts that are all numbers or ISO times are of these kinds."""
+        if name not in self._kinds:
+            self._kinds[name] = kind_of_column(self._data[name])
+        return self._kinds[name]
+
+    def missing(self, name: str) -> int:
+        """Returns the number of missing values: nulls, blank texts, empty lists, and in numbers NaN and `MISSING_NUMBERS`."""
+        return int(self.is_missing(name).sum())
+
+    def is_missing(self, name: str) -> np.ndarray:
+        """Returns which values are missing, [N] bool; see `missing`."""
+        kind = self.kind(name)
+        masks = [missing_mask(chunk, kind).to_numpy(zero_copy_only=False) for chunk in self._data[name].chunks]
+        return np.concatenate([np.zeros(0, bool), *masks])
+
+    def values(self, name: str) -> Iterator[Any]:
+        """Yields the values of a column as Python's; a missing one is None."""
+        kind = self.kind(name)
+        for chunk in self._data[name].chunks:
+            for start in range(0, len(chunk), _CHUNK):
+                part = chunk.slice(start, _CHUNK)
+                missing = missing_mask(part, kind).to_pylist()
+                yield from (None if absent else value for value, absent in zip(part.to_pylist(), missing, strict=True))
+
+    def numbers(self, name: str) -> np.ndarray:
+        """Returns a column as numbers, [N]: int64 if all are integers and none is missing, else float64 with NaN for missing.
+
+        Raises:
+            DataError: a value is no number; the message names its line.
+        """
+        kind = self.kind(name)
+        if kind not in (INTEGER, NUMBER, CATEGORY, MISSING):
+            row, value = next((row, each) for row, each in enumerate(self.values(name)) if not _is_number(each))
+            raise DataError(f"{self.place(row)}: column {quoted(name)} is {quoted(str(value))}; it must be a number.")
+        if kind == MISSING:
+            return np.full(len(self), np.nan)
         try:
-            rows = [(reader.line_num, fields) for fields in reader if fields]
-        except csv.Error as error:
-            raise DataError(f"{path}, line {reader.line_num}: {error}; is a quote left open?") from error
-    if not rows:
-        raise DataError(f"{path} is empty.")
-    if wrong := [(number, len(fields)) for number, fields in rows if len(fields) != len(rows[0][1])]:
-        raise DataError(f"{path}, line {wrong[0][0]}: {wrong[0][1]} fields, but line 1 has {len(rows[0][1])}.")
-    return rows
+            chunks = [as_numbers(chunk, kind) for chunk in self._data[name].chunks]
+        except pa.ArrowException as error:
+            raise DataError(f"{self.path}: column {quoted(name)} has numbers beyond 64 bits ({one_line(error)}).") from error
+        whole = kind == INTEGER and not any(chunk.null_count for chunk in chunks)
+        parts = [(chunk if whole else chunk.cast(pa.float64())).to_numpy(zero_copy_only=False) for chunk in chunks]
+        return np.concatenate([np.zeros(0, np.int64 if whole else np.float64), *parts])
+
+    def first(self, name: str) -> Any:
+        """Returns the first value that is not missing, or None."""
+        return next((value for value in self.values(name) if value is not None), None)
+
+    def sample(self, name: str) -> str:
+        """Returns the first value that is not missing, in quotes, on one line and shortened to 60 characters."""
+        value = self.first(name)
+        if value is None:
+            return "nothing"
+        if isinstance(value, dict) and {"bytes", "path"} == value.keys():
+            value = value["bytes"] or value["path"]
+        if isinstance(value, bytes):
+            return f"{len(value)} bytes"
+        word = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        return quoted(word if len(word) <= 60 else f"{word[:57]}...")
+
+    def described(self) -> str:
+        """Returns the columns with kind and sample, for messages: ``'query' (text, such as 'what is …'), …``."""
+        shown = [f"{quoted(name)} ({self.kind(name)}, such as {self.sample(name)})" for name in self.names[:20]]
+        return ", ".join(shown) + (f" and {len(self.names) - 20} more" if len(self.names) > 20 else "")
+
+    def taken(self, rows: np.ndarray) -> Table:
+        """Returns a table with the rows at some positions, [n] int64, or where a mask [N] bool is true."""
+        chosen = pa.array(rows)
+        return Table(self.path, self._data.filter(chosen) if pa.types.is_boolean(chosen.type) else self._data.take(chosen))
 
 
-def _fields(path: Path, number: int, line: bytes) -> list[str]:
+def _is_number(value: Any) -> bool:
     try:
-        return line.removesuffix(b"\r").decode("utf-8").split("\t")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}, line {number}: not UTF-8 ({error.reason} at byte {error.start} of the line).") from error
+        float("nan" if value is None else value)
+    except (TypeError, ValueError):
+        return str(value).strip().lower() in MISSING_NUMBERS
+    return True
 
 
-def read_matrix(path: Path) -> Tensor:
-    """Returns a matrix [rows, columns], int64 for integers and float32 otherwise; missing numbers are NaN.
+class _Store:
+    """Blocks in a temporary file, as streams of Arrow that begin at ``starts``: a new one where the columns or types change."""
 
-    Args:
-        path: ``.npy``; ``.pt`` with a tensor; or text, decompressed if its name ends in ``.gz``, with a row per line and
-            optionally a header.
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.starts: list[int] = []
+        self._writer: Any = None
+        self._schema: Any = None
 
-    Raises:
-        DataError: the file cannot be read, or does not contain a matrix of numbers.
-    """
-    import numpy as np  # the tables alone are read without frameworks
-    import torch
+    def add(self, block: Any) -> None:
+        """Writes a record batch."""
+        if self._writer is None or not block.schema.equals(self._schema, check_metadata=True):
+            self._close()
+            self.starts.append(self._file.tell())
+            self._schema, self._writer = block.schema, pa.ipc.new_stream(pa.PythonFile(self._file, "w"), block.schema)
+        self._writer.write_batch(block)
 
-    from tempplug_adapters.storage.tensors import read_tensors
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
 
-    if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file.")
+    def table(self) -> Any:
+        """Returns all blocks as one table on the map of the file, which may then be closed."""
+        self._close()
+        self._file.flush()
+        mapped = pa.py_buffer(mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ))
+        parts = [pa.ipc.open_stream(pa.BufferReader(mapped.slice(start))).read_all() for start in self.starts]
+        return _joined(parts)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Returns one table of several, whose columns may differ; one that has several types becomes texts."""
     try:
-        if path.suffix == ".npy":
-            found = torch.from_numpy(np.load(path, allow_pickle=False))
-        elif path.suffix == ".pt":
-            found = read_tensors(path)
+        return pa.concat_tables(parts, promote_options="permissive")
+    except pa.ArrowException:
+        names = list(dict.fromkeys(name for part in parts for name in part.column_names))
+        columns = []
+        for name in names:
+            each = [
+                part.select([name]) if name in part.column_names else pa.table({name: pa.nulls(len(part))}) for part in parts
+            ]
+            try:
+                columns.append(pa.concat_tables(each, promote_options="permissive")[name])
+            except pa.ArrowException:
+                columns.append(pa.chunked_array([_words(chunk) for part in each for chunk in part[name].chunks], pa.string()))
+        return pa.table(columns, names)
+
+
+def _words(chunk: Any) -> Any:
+    if pa.types.is_string(chunk.type):
+        return chunk
+    values = chunk.to_pylist()
+    return pa.array(
+        [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values], pa.string()
+    )
+
+
+def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[Any]:
+    """Yields the blocks of a folder that `datasets` saved, or of a data set of the hub, which is streamed."""
+    folder = Path(source)
+    if folder.is_dir() and not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
+        raise DataError(f"{source} is a folder, and not one that datasets saved (save_to_disk): name one file.")
+    try:
+        import datasets  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise MissingDependencyError(f"{source} needs datasets, which is missing: pip install datasets.") from error
+    try:
+        if folder.is_dir():
+            data = datasets.load_from_disk(source)
+            if isinstance(data, datasets.DatasetDict):
+                if split not in data:
+                    raise DataError(f"{source} has no split '{split}', only {', '.join(data)}: name the folder of one of them.")
+                data = data[split]
         else:
-            found = torch.from_numpy(_numbers(read_text(path)))
-    except (DataError, ValueError, TypeError, EOFError, OSError) as error:
-        raise DataError(f"{path} must hold a matrix of numbers: {str(error)[:200]}") from error
-    if not isinstance(found, torch.Tensor) or found.layout != torch.strided or found.ndim not in (1, 2) or found.is_complex():
-        raise DataError(f"{path} must hold a matrix of numbers.")
-    found = found[:, None] if found.ndim == 1 else found
-    return found.float() if found.is_floating_point() else found.long()
-
-
-def _numbers(text: str) -> np.ndarray:
-    import numpy as np
-
-    text = text.removeprefix("\ufeff")
-    lines = text.split("\n", 1)
-    first = lines[0].strip()
-    separator = "," if "," in first else "\t" if "\t" in first else None
-    if separator and first.startswith((separator, f'""{separator}')):
-        raise ValueError("its first column has no name, as that of pandas' row numbers: write it with index=False.")
-    try:
-        [float(field) if field.strip() else 0.0 for field in first.split(separator)]
-    except ValueError:
-        text = lines[1] if len(lines) > 1 else ""
-    if not text.strip():
-        raise ValueError("it is empty.")
-    for kind in (np.int64, np.float32):
-        try:
-            return np.loadtxt(io.StringIO(text), kind, delimiter=separator, ndmin=2)
-        except (ValueError, OverflowError) as error:
-            fault = error
-    raise ValueError(str(fault))
+            name, _, configuration = source.partition(":")
+            data = datasets.load_dataset(name, configuration or None, split=split, streaming=True)
+        data = data if rows is None else data.take(rows)
+        metadata = None
+        if data.features is not None:
+            metadata = {b"huggingface": json.dumps({"info": {"features": data.features.to_dict()}}).encode()}
+        start = 1
+        for batch in data.with_format("arrow").iter(ROWS):
+            for part in batch.to_batches():
+                yield block_of(part.schema.names, part.columns, range(start, start + len(part)), metadata)
+                start += len(part)
+    except (OSError, ValueError, pa.ArrowException, datasets.exceptions.DatasetsError) as error:
+        raise error if isinstance(error, DataError) else DataError(f"{source} cannot be read: {one_line(error)}") from error

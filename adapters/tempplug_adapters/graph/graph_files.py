@@ -23,7 +23,7 @@ from torch_geometric.utils import index_to_mask, to_edge_index
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import download, read_archived_texts
-from tempplug_adapters.data_files.tables import read_matrix
+from tempplug_adapters.data_files.matrices import read_matrix
 from tempplug_adapters.graph.graph_data import GraphSet, starts
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.fingerprint import files_below

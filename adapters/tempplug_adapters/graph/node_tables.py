@@ -14,7 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tempplug.errors import ConfigError, DataError, quoted
-from tempplug_adapters.data_files.tables import read_matrix, read_rows
+from tempplug_adapters.data_files.matrices import read_matrix, read_rows
 
 _NAMES = re.compile(r"|index|name|node(_?id)?|id|\w+_id", re.IGNORECASE)
 """Headers of a first column with the names of nodes; pandas writes an index without a header."""

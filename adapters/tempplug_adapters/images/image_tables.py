@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import torch
 
-from tempplug.errors import DataError, MissingDependencyError, nearest, quoted
-from tempplug_adapters.data_files.tables import read_rows
+from tempplug.errors import DataError, MissingDependencyError, quoted
+from tempplug_adapters.data_files.roles import TEXT, TEXTS, Assigned, Role, assign
+from tempplug_adapters.data_files.tables import Table, numbered, open_table
+from tempplug_adapters.data_files.text_roles import GROUP, ID, LABEL, texts_of
 from tempplug_adapters.images.class_folders import FileList, caption_of, read_shards, shards_of
 from tempplug_adapters.images.image_set import EncodedSet
 from tempplug_adapters.storage.files import one_line
@@ -24,9 +26,10 @@ Captions = list[tuple[str, ...]]
 """One or several captions of each image."""
 CAPTIONS: Final = ("text", "caption", "captions", "sentences", "txt", "title")
 """Possible names of the column of captions, or of their ending in a webdataset; the first that exists is used."""
-_PATHS: Final = ("filepath", "file_name", "image_path", "path", "image")
-"""Likewise of the files of a table of paths and captions."""
-TABLES: Final = (".csv", ".tsv")
+_PATH: Final = Role("image", (TEXT,), ("filepath", "file_name", "image_path", "path", "image"))
+_CAPTIONED: Final = (Role("caption", (TEXT, TEXTS), CAPTIONS, flag="--caption-column"), ID, LABEL, GROUP)
+"""Roles of a table of paths and captions, and of other tables of images."""
+TABLES: Final = (".csv", ".tsv", ".jsonl")
 """Suffixes of these tables."""
 
 
@@ -91,8 +94,10 @@ def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
     )
 
 
-def load_captioned(dataset: str, split: str, name: str, column: str | None = None) -> tuple[EncodedSet, Captions] | None:
-    """Returns the images of one split with their captions, or None if there is no test set.
+def load_captioned(
+    dataset: str, split: str, name: str, column: str | None = None
+) -> tuple[EncodedSet, Captions, Assigned | None] | None:
+    """Returns the images of one split with their captions and the columns of their table, or None if there is no test set.
 
     Args:
         dataset: a folder as `datasets` reads it, images with ``metadata.jsonl`` or ``metadata.csv`` (``file_name``, ``text``),
@@ -101,7 +106,7 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
             ``train.csv`` and ``test.csv``; or a name on the Hugging Face hub, downloaded if necessary.
         split: ``train`` or ``test``.
         name: of the set.
-        column: of the captions, texts or lists of them; None: one of `CAPTIONS`, else the only column of texts.
+        column: of the captions, texts or lists of them; None: that with a name of `CAPTIONS`, else the only one of texts.
 
     Raises:
         MissingDependencyError: the library ``datasets`` is not installed.
@@ -114,7 +119,7 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
         return None
     if tars := [*shards_of(path, "train"), *shards_of(path, "test")]:
         tars = shards_of(path, split)
-        return _captioned_shards(tars, name, column) if tars or split == "train" else None
+        return (*_captioned_shards(tars, name, column), None) if tars or split == "train" else None
     library = _library(dataset)
     place = glob.escape(dataset) if path.is_dir() else dataset
     tables = _loaded(library, f"{dataset} cannot be loaded as images with captions", "", place)
@@ -125,17 +130,14 @@ def load_captioned(dataset: str, split: str, name: str, column: str | None = Non
         raise DataError(f"{dataset} has no split train, only {', '.join(tables)}.")
     rows = tables[found]
     source = _source(rows, library, dataset)
-    texts = [each for each, value in rows[0].items() if isinstance(value, str)]
-    wanted = [column] if column else [each for each in CAPTIONS if each in rows.features] or (texts if len(texts) == 1 else [])
-    if source is None or not wanted or wanted[0] not in rows.features:
-        raise DataError(
-            f"{dataset} must have a column of images and one of captions{f' named {column}' if column else ''}; it has "
-            f"{', '.join(rows.features)}."
-        )
-    captions = [(text,) if isinstance(text, str) else tuple(text or ()) for text in rows[wanted[0]]]
-    if (bare := next((row for row, texts in enumerate(captions) if not all(texts) or not texts), None)) is not None:
-        raise DataError(f"row {bare} of {dataset} {found} has no caption in column {wanted[0]}.")
-    return EncodedSet(source, None, (), name), captions
+    if source is None:
+        raise DataError(f"{dataset} must have a column of images; it has {', '.join(rows.features)}.")
+    texts = Table(f"{dataset} {found}", numbered(rows.remove_columns(source.column).with_format("arrow")[:]))
+    assigned = assign(texts, _CAPTIONED, [f"caption={column}"] if column else [])
+    captions = [tuple(texts_of(value)) for value in texts.values(assigned.column("caption"))]
+    if (bare := next((row for row, each in enumerate(captions) if not each), None)) is not None:
+        raise DataError(f"row {bare} of {dataset} {found} has no caption in column {assigned.column('caption')}.")
+    return EncodedSet(source, None, (), name), captions, assigned
 
 
 def _captioned_shards(tars: list[Path], name: str, column: str | None) -> tuple[EncodedSet, Captions]:
@@ -153,38 +155,28 @@ def table_of_paths(path: Path, split: str) -> Path | None:
     return next((each for each in named if each.is_file()), None)
 
 
-def _read_paths(table: Path, name: str, column: str | None) -> tuple[EncodedSet, Captions]:
+def _read_paths(file: Path, name: str, column: str | None) -> tuple[EncodedSet, Captions, Assigned]:
     """Returns the images that a table names, each with all captions of its rows."""
-    (_, header), *rows = read_rows(table)
-    places = []
-    for kind, known in (("of paths", _PATHS), ("of captions", (column,) if column else CAPTIONS)):
-        place = next((header.index(each) for each in known if each in header), None)
-        if place is None:
-            remedy = "" if kind == "of paths" else " Name it with --caption-column."
-            near = nearest(known[0], header)
-            raise DataError(
-                f"{table}, line 1: there must be a column {kind}, {' or '.join(known)}.{near} It has: "
-                f"{', '.join(header)}.{remedy}"
-            )
-        places.append(place)
+    table = open_table(file)
+    assigned = assign(table, (_PATH, *_CAPTIONED), [f"caption={column}"] if column else [])
+    rows = zip(*(table.values(assigned.column(role)) for role in ("image", "caption")), strict=True)
     captions: dict[str, list[str]] = {}
-    for line, fields in rows:
-        path, caption = (fields[place] for place in places)
-        for place, value in zip(places, (path, caption), strict=True):
-            if not value.strip():
-                raise DataError(f"{table}, line {line}: column {quoted(header[place])} is empty.")
-        captions.setdefault(path, []).append(caption)
+    for row, texts in enumerate(rows):
+        for role, value in zip(("image", "caption"), texts, strict=True):
+            if value is None:
+                raise DataError(f"{table.place(row)}: column {quoted(assigned.column(role))} is empty.")
+        captions.setdefault(texts[0], []).extend(texts_of(texts[1]))
     if not captions:
-        raise DataError(f"{table} holds no rows, only a header.")
+        raise DataError(f"{file} holds no rows, only a header.")
     first = next(iter(captions))
-    folder = next((each for each in (table.parent, Path()) if (each / first).is_file()), None)
+    folder = next((each for each in (file.parent, Path()) if (each / first).is_file()), None)
     if folder is None:
         raise DataError(
-            f"{table}, line {rows[0][0]}: the image {quoted(first)} does not exist, neither in {table.parent} nor in the "
-            "working directory: paths must be absolute, or begin at one of these."
+            f"{table.place(0)}: the image {quoted(first)} does not exist, neither in {file.parent} nor in the working "
+            "directory: paths must be absolute, or begin at one of these."
         )
     files = FileList(tuple(str(folder / each) for each in captions))
-    return EncodedSet(files, None, (), name), [tuple(each) for each in captions.values()]
+    return EncodedSet(files, None, (), name), [tuple(each) for each in captions.values()], assigned
 
 
 def _source(rows: Any, library: Any, where: object) -> Rows | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.tables import read_tsv
+from tempplug_adapters.data_files.corpus_files import read_tsv
 
 _WORD = re.compile(r"[^\W\d_]+")
 

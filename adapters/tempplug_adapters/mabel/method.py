@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -24,16 +24,27 @@ from tempplug_adapters.bias_evaluation.stereoset import (
     evaluate_stereoset,
     read_stereoset,
 )
+from tempplug_adapters.data_files.roles import TEXT, Role
+from tempplug_adapters.data_files.text_roles import ID, LABEL
+from tempplug_adapters.data_files.text_rows import TextRows, open_texts
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer, own_model
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED, masked_loss_sum
 from tempplug_adapters.mabel.gender_words import GenderWords
 from tempplug_adapters.mabel.recipe import GENDER_WORDS, MabelRecipe
 from tempplug_adapters.measurements import numbers_of
-from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.simcse.data import Sentences
 from tempplug_adapters.simcse.model import initialise
 from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
 from tempplug_adapters.training.method import FOLDER, Card, Restored, Run, Source
 
+ROLES: Final = (
+    Role("premise", (TEXT,), ("premise", "sentence1", "anchor", "sent0", "sentence_a")),
+    Role("hypothesis", (TEXT,), ("hypothesis", "sentence2", "positive", "sent1", "sentence_b")),
+    Role("counterfactual", (TEXT,), ("counterfactual",), many=True, required=False),
+    ID,
+    LABEL,
+)
+"""Of the columns of a table; the counterfactuals are those of premise and hypothesis, in this order."""
 POOLING = "cls_before_pooler"
 """The vector of a sentence: [CLS], which the projection of the training reads."""
 
@@ -86,6 +97,10 @@ class Quadruples(Sentences):
 
     ungendered = 0
     ambiguous: Mapping[str, int] = {}
+
+    def __init__(self, samples: Sequence[tuple[str, ...]], recipe: MabelRecipe, data_dir: Path | None, rows: TextRows) -> None:
+        super().__init__(samples, recipe, data_dir)
+        self.tables, self.notes = (rows.assigned,), rows.notes
 
 
 class MabelModule(SentenceModule):
@@ -160,18 +175,21 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
 
     def load(self, recipe: MabelRecipe, source: Source) -> Quadruples:
         """Returns the tokenised pairs with a gender word and their counterfactuals; checks the evaluation data."""
-        samples = list(read_samples(source.dataset, recipe.columns, recipe.where))
+        rows = open_texts(source.dataset, recipe.columns, recipe.where, roles=ROLES)
+        samples = [sample.texts for sample in rows]
         if source.evaluated:
             read_stereoset(source.data_dir)
             read_crows_pairs(source.data_dir)
-        if len(recipe.columns) == 4:
-            return Quadruples(samples[: recipe.max_train_samples], recipe, source.data_dir)
+        if "counterfactual" in rows.assigned:
+            if rows.uneven or rows.most_negatives != 2:
+                raise DataError(f"{source.dataset}: each row must have both counterfactuals; they are missing in some.")
+            return Quadruples(samples[: recipe.max_train_samples], recipe, source.data_dir, rows)
         words = GenderWords.read(_gender_words(recipe, source))
         pairs = [pair for pair in samples if any(map(words.has_any, pair))]
         if len(pairs) < 2:
             raise DataError(f"{source.dataset} holds {len(pairs)} pairs with a gender word; training needs at least 2.")
         used = pairs[: recipe.max_train_samples]
-        data = Quadruples([(*pair, *map(words.swapped, pair)) for pair in used], recipe, source.data_dir)
+        data = Quadruples([(*pair, *map(words.swapped, pair)) for pair in used], recipe, source.data_dir, rows)
         data.ungendered = len(samples) - len(pairs)
         data.ambiguous = words.ambiguous(sentence for pair in used for sentence in pair)
         return data
@@ -179,7 +197,7 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
     def files(self, recipe: MabelRecipe, source: Source, data: Quadruples) -> dict[str, Path | str]:
         """Returns the file of the pairs, the list of words, and the files of StereoSet and CrowS-Pairs."""
         files = super().files(recipe, source, data)
-        if len(recipe.columns) != 4:
+        if not any("counterfactual" in table for table in data.tables):
             files["gender_words"] = _gender_words(recipe, source)
         for name in (STEREOSET, DEVELOPMENT_FILE, CROWS_PAIRS) if source.evaluated else ():
             if has_bias_file(source.data_dir, name):
@@ -190,7 +208,8 @@ class MabelMethod(SentenceMethod[MabelRecipe, Quadruples]):
         """Returns the number of pairs, of those left out, and of words with several counterparts."""
         left_out = f", {data.ungendered} without gender words left out" if data.ungendered else ""
         guessed = ", ".join(f"{word} {number}" for word, number in Counter(data.ambiguous).most_common())
-        return f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"
+        size = f"{len(data)} pairs and their counterfactuals{left_out}; ambiguous words: {guessed or 'none'}"
+        return "\n".join([size, *data.notes])
 
     def origin(self, recipe: MabelRecipe, data: Quadruples) -> dict[str, Any]:
         """Returns the number of pairs that were left out, and of ambiguous words by word."""

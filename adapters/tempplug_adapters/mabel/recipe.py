@@ -74,7 +74,10 @@ class MabelRecipe(Recipe):
     ] = None
     columns: Annotated[
         tuple[str, ...],
-        Words(help="premise and hypothesis; or four: also the counterfactuals of both, which are used unchanged"),
+        Words(
+            help="premise and hypothesis; or four: also the counterfactuals of both, which are used unchanged; or role=column, "
+            "role one of premise, hypothesis, counterfactual"
+        ),
     ] = ("premise", "hypothesis")
     where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row must meet, such as label=entailment")] = ()
     max_train_samples: Annotated[int | None, integer_or_none("number of pairs, from the first; none: all", 2)] = None
@@ -91,7 +94,7 @@ class MabelRecipe(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.columns) not in (2, 4):
+        if len(self.columns) not in (2, 4) and not any("=" in column for column in self.columns):
             raise ConfigError(f"columns={' '.join(self.columns)} must be two names, a pair, or four, with its counterfactual.")
 
 
@@ -104,7 +107,7 @@ METHOD = MethodInfo(
     target="tempplug_adapters.mabel.method:MabelMethod",
     recipes={"mabel": MabelRecipe(), "temperature-free": MabelRecipe(per_device_train_batch_size=16)},
     datasets=(
-        "file of entailment pairs (.tsv, .csv, .jsonl; each also as .gz): those with a gender word are trained on, each beside "
+        "file of entailment pairs (.csv, .tsv, .jsonl, .parquet …): those with a gender word are trained on, each beside "
         "its counterfactual"
     ),
 )

@@ -7,15 +7,15 @@ are other queries for the documents of NAME.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tempplug.errors import DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.archives import read_text
-from tempplug_adapters.data_files.tables import find_folder, read_tsv
+from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest, quoted
+from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
+from tempplug_adapters.data_files.roles import ANY, Role, assign
 
+_ROLES = (Role("id", ANY, ("id", "_id")), Role("text", ANY, ("text",)), Role("title", ANY, ("title",), required=False))
 _PARTS = {"corpus": ("corpus.jsonl",), "queries": ("queries.jsonl",), "qrels": ("qrels.tsv", "qrels/test.tsv")}
 
 
@@ -98,18 +98,18 @@ def _wanted(folder: Path, name: str, part: str) -> Path:
 
 
 def _texts(file: Path) -> dict[str, str]:
-    """Returns the texts of a file of JSON objects by id; title and text are joined by a blank."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(read_text(file).split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            key = str(row.get("id", row.get("_id")))
-            text = f"{row.get('title') or ''} {row['text']}".strip()
-        except (ValueError, RecursionError, KeyError, AttributeError) as error:
-            raise DataError(f"{file}, line {number}: must be a JSON object with 'id' (or '_id') and 'text'.") from error
-        if key in found:
-            raise DataError(f"{file}, line {number}: id '{key}' occurs twice.")
-        found[key] = text
-    return found
+    """Returns the texts of a table by id; title and text are joined by a blank."""
+    from tempplug_adapters.data_files.tables import open_table  # needs pyarrow, which --help does not
+
+    table = open_table(file)
+    try:
+        assigned = assign(table, _ROLES)
+    except ConfigError as error:  # the names are those of the format, which no flag changes
+        raise DataError(f"{file} must have 'id' (or '_id') and 'text'. It has: {table.described()}.") from error
+    columns = [table.values(name) for role in ("title", "text") for name in assigned.columns.get(role, ())]
+    texts: dict[str, str] = {}
+    for row, (key, *parts) in enumerate(zip(table.values(assigned.column("id")), *columns, strict=True)):
+        if key is None or str(key) in texts:
+            raise DataError(f"{table.place(row)}: {'id is missing' if key is None else f'id {quoted(str(key))} occurs twice'}.")
+        texts[str(key)] = " ".join(str(part) for part in parts if part is not None).strip()
+    return texts

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.tables import find_folder, read_tsv
+from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder, sts_files
 
 COLUMNS = ("score", "sentence1", "sentence2")

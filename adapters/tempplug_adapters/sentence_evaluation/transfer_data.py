@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tempplug.errors import DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.tables import find_folder, read_tsv
+from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import TRANSFER_FILES, Row, read_transfer_files, senteval_folder
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +14,9 @@ import tempplug
 from tempplug import ContrastiveLoss
 from tempplug.distributed import active
 from tempplug.errors import ConfigError
+from tempplug_adapters.data_files.roles import Role
+from tempplug_adapters.data_files.text_roles import TEXTS
+from tempplug_adapters.data_files.text_rows import TextRows, open_texts
 from tempplug_adapters.measurements import numbers_of
 from tempplug_adapters.sentence_evaluation import sts_data, transfer_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder, longest_input
@@ -24,7 +26,7 @@ from tempplug_adapters.sentence_evaluation.sts import evaluate_sts, evaluate_sts
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS, load_sts
 from tempplug_adapters.sentence_evaluation.transfer import evaluate_transfer
 from tempplug_adapters.sentence_evaluation.transfer_data import TRANSFER_TASKS, load_rows
-from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.simcse.data import Sentences
 from tempplug_adapters.simcse.model import SimCSEModel
 from tempplug_adapters.simcse.recipe import CHOSEN_BY, SimCSERecipe
 from tempplug_adapters.simcse.sentence_method import SentenceMethod, SentenceModule
@@ -52,21 +54,28 @@ class SimCSEModule(SentenceModule):
         self.tokenizer, self.pooling = data.tokenizer, model.pooling
         self._seen: tuple[Tensor, ...] = ()
 
-    def forward(self, index: Tensor, **inputs: Tensor) -> Tensor:
-        """Returns the loss in nats, [], of the samples ``index``, [B]; the inputs of `SimCSEModel` are [V·B, T] by view."""
+    def forward(self, index: Tensor, drawn: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Returns the loss in nats, [], of the samples ``index``, [B]; the inputs of `SimCSEModel` are [V·B, T] by view.
+
+        ``drawn`` is what `TokenizedViews.draw` chose, [B, V], where samples have different texts.
+        """
         outputs = self.model(**inputs)
-        view_a, view_b, *hard = outputs["embedding"].chunk(self.views)
+        view_a, view_b, rest = outputs["embedding"].tensor_split((len(index), 2 * len(index)))
         self._seen = (view_a.detach(), view_b.detach())
-        known = self.loss_fn.accepted(index=index, keys=self._keys(index))
-        loss: Tensor = self.loss_fn(view_a, view_b, hard_negatives=hard[0] if hard else None, **known)
+        known = self.loss_fn.accepted(index=index, keys=self._keys(index, drawn))
+        if self.views > 2:
+            known |= {"hard_negatives": rest} if drawn is None and self.views == 3 else _hard_negatives(rest, index, drawn)
+        loss: Tensor = self.loss_fn(view_a, view_b, **known)
         return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
 
-    def _keys(self, index: Tensor) -> dict[str, Tensor] | None:
-        """Returns the keys of the positive of each row, and of its hard negative."""
+    def _keys(self, index: Tensor, drawn: Tensor | None) -> dict[str, Tensor] | None:
+        """Returns the keys of the positive of each row, and of its hard negatives."""
         if self.text_keys is None:
             return None
-        _, positive, *hard = (self.text_keys[index].unbind(1) * 2)[: self.views]
-        return {"view_a": positive, "view_b": positive, **({"hard_negatives": hard[0]} if hard else {})}
+        keys = self.text_keys[index]
+        keys = keys if drawn is None else keys.gather(1, drawn.clamp(min=0))
+        positive, hard = keys[:, min(1, keys.shape[1] - 1)], keys[:, 2:]
+        return {"view_a": positive, "view_b": positive, **({"hard_negatives": hard.flatten()} if self.views > 2 else {})}
 
     def measure(self) -> dict[str, float]:
         """Returns statistics of the last batch: those of the loss, and uniformity and alignment of its views."""
@@ -76,6 +85,16 @@ class SimCSEModule(SentenceModule):
             "uniformity": float(tempplug.metrics.uniformity(view_a)),
             "alignment": float(tempplug.metrics.alignment(view_a, view_b)),
         }
+
+
+def _hard_negatives(rows: Tensor, index: Tensor, drawn: Tensor | None) -> dict[str, Tensor]:
+    """Returns ``hard_negatives`` [B, k, D] and their mask [B, k] from their rows, view by view; those that miss are ones."""
+    if drawn is None:
+        return {"hard_negatives": rows.reshape(-1, len(index), rows.shape[-1]).transpose(0, 1)}
+    mask = drawn[:, 2:].T >= 0
+    hard = rows.new_ones(*mask.shape, rows.shape[-1])
+    hard[mask] = rows
+    return {"hard_negatives": hard.transpose(0, 1), "hard_negative_mask": mask.T}
 
 
 class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
@@ -88,7 +107,7 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
 
     def load(self, recipe: SimCSERecipe, source: Source) -> Sentences:
         """Returns the samples of a file; checks that the evaluation data exist."""
-        samples = islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples)
+        samples = read_rows(recipe, source)
         if source.evaluated:
             load_sts("STSB", source.data_dir, "dev")
             for task in recipe.tasks_of(STS_TASKS):
@@ -110,8 +129,8 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
         return files
 
     def describe(self, data: Sentences) -> str:
-        """Returns the number and the kind of the samples."""
-        return f"{len(data)} {data.kind}"
+        """Returns the number and the kind of the samples, and what was left out."""
+        return "\n".join([f"{len(data)} {data.kind}", *data.notes])
 
     def known(self, recipe: SimCSERecipe, data: Sentences) -> dict[str, Any]:
         """Returns the number of samples and the width of the embeddings."""
@@ -198,6 +217,13 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
             scores=tables,
             citation=_PAPER,
         )
+
+
+def read_rows(recipe: SimCSERecipe, source: Source, roles: Sequence[Role] = TEXTS) -> TextRows:
+    """Returns the rows of a file that a recipe trains on: a sample for each positive, where all of them count."""
+    most = recipe.max_train_samples
+    rows = open_texts(source.dataset, recipe.columns, recipe.where, min_score=recipe.min_score, roles=roles, most=most)
+    return rows.paired() if recipe.positives == "all" and rows.most_positives > 1 else rows
 
 
 IN_TRANSFORMERS: Final = {

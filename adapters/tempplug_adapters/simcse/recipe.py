@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import UnknownNameError, nearest
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
@@ -17,6 +17,11 @@ from tempplug_adapters.training.recipe import DropLast, GradientNorm, LossRecipe
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 TASK_GROUPS: Final = {"sts": STS_TASKS, "transfer": TRANSFER_TASKS}
+POSITIVES: Final = ("one", "all")
+COLUMNS: Final = (
+    "of a table: role=column, role one of anchor, positive, negative (several with commas), or names in this order; none: by "
+    "their usual names, such as query, answer, negative"
+)
 CHOSEN_BY = "stsb_dev"
 """The metric of the best encoder, which is saved."""
 
@@ -66,10 +71,21 @@ class SimCSERecipe(Recipe):
     max_length: Annotated[int, Number(at_least=3, integer=True, help="tokens of a sentence in training; the rest is cut")] = 32
     mlm_weight: Annotated[float, Number(at_least=0, help="of an additional masked-language-model loss; SimCSE uses 0.1")] = 0.0
     mlm_probability: Annotated[float, Number(above=0, below=1, help="share of the tokens that it predicts")] = 0.15
-    columns: Annotated[
-        tuple[str, ...], Words(help="of a table: view a, view b and, where there is one, the hard negative; none: all it has")
-    ] = ()
+    columns: Annotated[tuple[str, ...], Words(help=COLUMNS)] = ()
     where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row of a table must meet")] = ()
+    min_score: Annotated[
+        float | None, Number(optional=True, help="lowest score, or label that is a number, of a positive pair; none: no limit")
+    ] = None
+    positives: Annotated[
+        str | None,
+        Choice(POSITIVES, optional=True, help="of several positives of an anchor: one, drawn each epoch, or all, a pair each"),
+    ] = None
+    hard_negatives: Annotated[
+        int | None,
+        Number(
+            at_least=1, integer=True, optional=True, help="of a pair, at most; they are drawn from more each epoch; none: 7"
+        ),
+    ] = None
     max_train_samples: Annotated[
         int | None, Number(at_least=2, integer=True, optional=True, help="number of samples, from the first; none: all")
     ] = None
@@ -96,8 +112,6 @@ class SimCSERecipe(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.columns and len(self.columns) not in (2, 3):
-            raise ConfigError(f"columns={' '.join(self.columns)} must be two names, of a pair, or three, of a triplet.")
         object.__setattr__(self, "tasks", self.known_tasks())
 
     def known_tasks(self) -> tuple[str, ...]:
@@ -154,6 +168,6 @@ METHOD = MethodInfo(
     recipes=_recipes(),
     datasets=(
         "file of sentences (.txt, one a line: two dropout views of each), or of pairs or triplets whose third sentence is a "
-        "hard negative (.tsv, .csv, .jsonl); each also as .gz"
+        "hard negative (.csv, .tsv, .jsonl, .json, .parquet, .arrow, a folder of datasets); text also as .gz"
     ),
 )

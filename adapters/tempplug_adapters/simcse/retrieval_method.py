@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.data_files.text_roles import PAIRS
+from tempplug_adapters.data_files.text_rows import Sample, TextRows
 from tempplug_adapters.sentence_evaluation import retrieval_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.sentence_evaluation.encoding import shared
 from tempplug_adapters.sentence_evaluation.retrieval import by_similarity, evaluate_retrieval, measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
-from tempplug_adapters.simcse.data import Sentences, read_samples
-from tempplug_adapters.simcse.method import SimCSEMethod
+from tempplug_adapters.simcse.data import Sentences
+from tempplug_adapters.simcse.method import SimCSEMethod, read_rows
 from tempplug_adapters.simcse.retrieval_recipe import CHOSEN_BY, RetrievalRecipe
 from tempplug_adapters.training.method import Card, Run, Source
 
@@ -24,12 +32,31 @@ CANDIDATES = 2000
 """Documents that held-out queries search at most, unless more are held out."""
 
 
+@dataclass(frozen=True)
+class Split:
+    """What is held out.
+
+    Attributes:
+        trained: [m] positions of the samples to train on.
+        excluded: the held-out documents, which are no hard negatives of the training, nor positives.
+        collection: the held-out queries, and the documents that they search.
+        note: how many are held out, and what is left out.
+    """
+
+    trained: np.ndarray
+    excluded: frozenset[str]
+    collection: Collection
+    note: str
+
+
 class RetrievalPairs(Sentences):
     """The training data, and a `Collection` of the held-out pairs."""
 
-    def __init__(self, samples: Sequence[tuple[str, ...]], recipe: RetrievalRecipe, data_dir: Path | None) -> None:
-        trained, self.held_out = hold_out(samples, recipe.held_out)
-        super().__init__(trained, recipe, data_dir, recipe.dropout)
+    def __init__(self, rows: TextRows, recipe: RetrievalRecipe, data_dir: Path | None) -> None:
+        split = hold_out(rows, recipe.held_out)
+        self.held_out = split.collection
+        notes = (*rows.notes, split.note)
+        super().__init__(rows.taken(split.trained).without(split.excluded, notes), recipe, data_dir, recipe.dropout)
 
 
 class RetrievalMethod(SimCSEMethod):
@@ -37,15 +64,13 @@ class RetrievalMethod(SimCSEMethod):
 
     def load(self, recipe: RetrievalRecipe, source: Source) -> RetrievalPairs:  # type: ignore[override]
         """Returns the pairs of a file without those held out; checks that the collections exist."""
-        samples = list(islice(read_samples(source.dataset, recipe.columns, recipe.where), recipe.max_train_samples))
-        if len(samples[0]) < 2:
-            raise DataError(f"{source.dataset} contains single texts; retrieval needs pairs of a query and a document.")
+        rows = read_rows(recipe, source, PAIRS)
         if source.evaluated and recipe.tasks:
             if source.data_dir is None:
                 raise ConfigError(f"task {recipe.tasks[0]} needs the folder with the collections: --data-dir or TEMPPLUG_DATA.")
             for name in recipe.tasks:
                 load_collection(name, source.data_dir)
-        return RetrievalPairs(samples, recipe, source.data_dir)
+        return RetrievalPairs(rows, recipe, source.data_dir)
 
     def files(  # type: ignore[override]
         self, recipe: RetrievalRecipe, source: Source, data: RetrievalPairs
@@ -81,32 +106,118 @@ class RetrievalMethod(SimCSEMethod):
         return replace(card, about=about, example=example, scores={"nDCG, MRR, Recall × 100": results["evaluation"]})
 
 
-def hold_out(samples: Sequence[tuple[str, ...]], share: float) -> tuple[Sequence[tuple[str, ...]], Collection]:
-    """Returns the samples to train on, and a collection of those held out: all with a document out of a share of them.
+def hold_out(samples: Sequence[Sample], share: float) -> Split:
+    """Returns the samples to train on, and a share of the documents with their queries to measure on.
 
-    The choice does not depend on the seed of a training. Queries that also occur in other samples are not held out.
+    Queries and documents that belong together, directly or by others, are held out together as long as this keeps the share;
+    where too many belong together, queries are held out with all of their documents, and the other pairs of these documents are
+    left out of the training. The choice depends on the samples alone, not on the seed of a training.
 
     Args:
-        samples: query and document, and perhaps a hard negative.
+        samples: anchors with their positives.
         share: of the distinct documents, in (0, 1).
 
     Raises:
-        DataError: no sample is held out, or fewer than two are left to train on.
+        DataError: no query is held out, or fewer than two samples are left to train on.
     """
-    documents = list(dict.fromkeys(sample[1] for sample in samples))
-    random.Random(0).shuffle(documents)
-    chosen = set(documents[: round(share * len(documents))])
-    trained = [sample for sample in samples if sample[1] not in chosen]
+    owner, query, document = _pairs(samples)
+    first = np.unique(document, return_index=True)[1]
+    order = list(range(len(first)))
+    random.Random(0).shuffle(order)
+    chosen = _chosen_documents(query, document, order, round(share * len(first)))
+    # a query is held out if all of its documents are
+    trained_query = np.zeros(query.max(initial=-1) + 1, bool)
+    trained_query[query[~chosen[document]]] = True
+    held, trained = chosen[document] & ~trained_query[query], np.unique(owner[~chosen[document]])
     if len(trained) < 2:
         raise DataError(f"held_out={share} leaves {len(trained)} of {len(samples)} samples; training needs at least 2.")
-    known = {sample[0] for sample in trained}
-    pairs = [sample[:2] for sample in samples if sample[1] in chosen and sample[0] not in known]
-    if not pairs:
-        raise DataError(
-            f"held_out={share} of {len(documents)} documents holds out none with a query of its own: give a larger share."
-        )
-    searched = {document: document for document in documents[: max(CANDIDATES, len(chosen))]}
+    if not held.any():
+        raise DataError(f"held_out={share} of {len(first)} documents holds out none with its query: give a larger share.")
+
+    def text_of(number: int) -> str:
+        place = int(first[number])
+        return samples[int(owner[place])].positives[place - int(np.searchsorted(owner, owner[place]))]
+
+    excluded = {number: text_of(number) for number in order if chosen[number]}
+    others = (text_of(number) for number in order if not chosen[number])
+    searched = [*excluded.values(), *islice(others, max(0, CANDIDATES - len(excluded)))]
     relevance: dict[str, dict[str, int]] = {}
-    for query, document in pairs:
-        relevance.setdefault(query, {})[document] = 1
-    return trained, Collection(searched, {query: query for query in relevance}, relevance)
+    for place in np.flatnonzero(held).tolist():
+        relevance.setdefault(samples[int(owner[place])].anchor, {})[excluded[int(document[place])]] = 1
+    collection = Collection({text: text for text in searched}, {text: text for text in relevance}, relevance)
+    left_out = frozenset(excluded.values())
+    hard = 0
+    if not isinstance(samples, TextRows) or samples.most_negatives:
+        is_trained = np.isin(np.arange(len(samples)), trained)
+        hard = sum(
+            text in left_out for own, sample in zip(is_trained, samples, strict=True) if own for text in sample.negatives
+        )
+    lost = int((chosen[document] & trained_query[query]).sum())
+    note = f"held out: {len(relevance):,} queries and {len(excluded):,} of {len(first):,} documents"
+    note += f"; left out: {lost:,} pairs of these documents with other queries" * bool(lost)
+    note += f"; left out: {hard:,} hard negatives that are such documents" * bool(hard)
+    others_of_trained = chosen[document] & np.isin(owner, trained)
+    return Split(trained, left_out if hard or others_of_trained.any() else frozenset(), collection, note)
+
+
+def _pairs(samples: Iterable[Sample]) -> tuple[np.ndarray, ...]:
+    """Returns the sample, the number of the anchor and the number of the positive of each pair, [m] int64 each.
+
+    The numbers are equal for equal texts, and count these in the order in which they first occur.
+    """
+    owner, anchors, positives = array("q"), array("Q"), array("Q")
+    for number, sample in enumerate(samples):
+        anchor = _hash(sample.anchor)
+        for text in sample.positives:
+            owner.append(number)
+            anchors.append(anchor)
+            positives.append(_hash(text))
+    return np.frombuffer(owner, np.int64), *(_counted(np.frombuffer(each, np.uint64)) for each in (anchors, positives))
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+
+
+def _counted(hashes: np.ndarray) -> np.ndarray:
+    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
+    return first.argsort().argsort()[inverse]
+
+
+def _chosen_documents(query: np.ndarray, document: np.ndarray, order: Sequence[int], wanted: int) -> np.ndarray:
+    """Returns which documents are held out, [n] bool: about ``wanted``, the first in an order that fit.
+
+    Args:
+        query: [m] of each pair.
+        document: [m] of each pair.
+        order: the n documents.
+        wanted: how many.
+    """
+    queries = int(query.max()) + 1
+    size = queries + len(order)
+    edges = coo_array((np.ones(len(query)), (query, queries + document)), shape=(size, size))
+    component = connected_components(edges, directed=False)[1][queries:]
+    sizes, taken = np.bincount(component), 0
+    fits, seen = np.zeros(len(sizes), bool), np.zeros(len(sizes), bool)
+    for number in order:
+        own = component[number]
+        if not seen[own] and taken + sizes[own] <= wanted:
+            fits[own] = True
+            taken += int(sizes[own])
+        seen[own] = True
+    if taken < wanted:
+        distance = np.where(fits, len(order), np.abs(taken + sizes - wanted))
+        nearest = int(distance.argmin())
+        if distance[nearest] < wanted - taken:
+            fits[nearest] = True
+            taken += int(sizes[nearest])
+    chosen = fits[component]
+    # components that are too large are cut, query by query
+    by_document, by_query = coo_array((np.ones(len(query)), (document, query))).tocsr(), edges.tocsr()
+    for number in order if taken < 0.9 * wanted else ():
+        of_query = by_query[[int(by_document[[number]].indices[0])]].indices - queries
+        new = of_query[~chosen[of_query]]
+        if taken + len(new) <= wanted or not taken:
+            chosen[new] = True
+            taken += len(new)
+    return chosen

@@ -53,5 +53,8 @@ METHOD = MethodInfo(
     summary="Train a retrieval encoder on pairs of query and document, and measure it on held-out pairs and on collections.",
     target="tempplug_adapters.simcse.retrieval_method:RetrievalMethod",
     recipes={"bert": _BERT},
-    datasets="file of pairs, or of triplets whose third text is a hard negative (.tsv, .csv, .jsonl; each also as .gz)",
+    datasets=(
+        "file of pairs, or of queries with several positives and hard negatives (.csv, .tsv, .jsonl, .json, .parquet, .arrow, "
+        "a folder of datasets); text also as .gz"
+    ),
 )

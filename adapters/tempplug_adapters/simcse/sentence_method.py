@@ -10,8 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import DataError
+from tempplug_adapters.data_files.roles import Assigned
+from tempplug_adapters.data_files.text_rows import open_texts
+from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
-from tempplug_adapters.simcse.data import Sentences, read_samples
+from tempplug_adapters.simcse.data import Sentences
 from tempplug_adapters.storage.files import write_into
 from tempplug_adapters.training.method import Inputs, Method, Source
 from tempplug_adapters.training.optimizer import Treatment
@@ -56,6 +59,10 @@ class SentenceMethod(Method[R, S]):
         """Returns ``index``, and ``keys`` of the texts."""
         return frozenset({"index", "keys"})
 
+    def tables(self, data: S) -> Sequence[Assigned]:
+        """Returns the table of the texts."""
+        return data.tables
+
     def treatment(self, recipe: R, name: str, parameter: nn.Parameter) -> Treatment:
         """Excludes biases and normalisation from weight decay, as the Trainer does."""
         return Treatment(decays=parameter.ndim > 1)
@@ -78,11 +85,23 @@ class SentenceMethod(Method[R, S]):
         return recipe.changed(model_name_or_path=str(folder))
 
     def read(self, recipe: Any, source: Source, split: str) -> Inputs:
-        """Returns the sentences of a file, row by row: one a line, or the columns of a table that the training had."""
-        table = Path(source.dataset.removesuffix(".gz")).suffix != ".txt"
-        samples = read_samples(source.dataset, recipe.columns if table else (), recipe.where if table else (), least=1)
-        texts = [sentence for sample in samples for sentence in sample]
-        return Inputs(texts, texts)
+        """Returns the sentences of a file, row by row: one a line, or the texts of a table, with the ids of their rows."""
+        columns = () if file_kind(Path(source.dataset)) == ".txt" else recipe.columns
+        rows = open_texts(source.dataset, columns, whole=True, least=1)
+        table = rows.assigned.table
+        named = [name for role, names in rows.assigned.columns.items() if role != "id" for name in names]
+        texts = [text for sample in rows for text in sample.texts]
+        more: dict[str, Sequence[Any]] = {}
+        notes = [] if len(texts) == len(table) else [f"a vector for each text of {', '.join(named)}: {len(table)} rows"]
+        counts = [len(sample.texts) for sample in rows]
+        if "id" in rows.assigned:
+            ids = table.values(rows.assigned.column("id"))
+            more["id"] = [
+                None if key is None else str(key) for key, count in zip(ids, counts, strict=True) for _ in range(count)
+            ]
+        if len(texts) > len(table):
+            more["row"] = [row for row, count in enumerate(counts) for _ in range(count)]
+        return Inputs(texts, texts, more, notes)
 
     def embed(self, recipe: R, module: Any, given: Sequence[str]) -> Tensor:
         """Returns the vectors of sentences, [n, D]."""

@@ -81,7 +81,8 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
 
     def begin(specs: dict[str, str | None]) -> None:
         said = [f"{kind} {spec or 'none'}" for kind, spec in specs.items()]
-        line.say("\n".join([*said, ": ".join(filter(None, (parsed.dataset, method.describe(data))))]))
+        read = [each for table in method.tables(data) for each in table.lines()]
+        line.say("\n".join([*said, ": ".join(filter(None, (parsed.dataset, method.describe(data)))), *read]))
 
     with line:
         results = train(

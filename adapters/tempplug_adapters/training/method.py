@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tempplug.errors import ConfigError, DataError
 from tempplug.negatives.base import joined_spec
 from tempplug_adapters.contexts import refuse_missing
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.encoder_checks import load_state
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
@@ -66,10 +67,14 @@ class Inputs:
     Attributes:
         given: inputs of `Method.embed`.
         names: name of each row, such as a text, a file or a user; None without names.
+        columns: further columns of the output, such as ids; a value a row.
+        notes: what to print, such as rows that were left out and why.
     """
 
     given: Any
     names: Sequence[str] | None = None
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -196,6 +201,10 @@ class Method(ABC, Generic[R, D]):
     def keys(self, recipe: R, data: D) -> np.ndarray | None:
         """Returns keys [n, K] that must be unique within a batch, or None for no restriction."""
         return None
+
+    def tables(self, data: D) -> Sequence[Assigned]:
+        """Returns the tables that were read, with their columns by role: printed before training, kept in ``tempplug.json``."""
+        return ()
 
     def describe(self, data: D) -> str:
         """Returns a description of the size of the data."""

@@ -51,6 +51,7 @@ def describe_folder(
 ) -> None:
     """Writes ``tempplug.json``, with the fingerprint of the data if there is one, and README.md into an output folder."""
     kind = type(module.encoder)
+    tables = [{"file": Path(each.table.path).name, "columns": each.to_dict()} for each in method.tables(data)]
     content = {
         "method": method.info.name,
         "class": f"{kind.__module__}.{kind.__qualname__}",
@@ -58,6 +59,7 @@ def describe_folder(
         "dataset": results["dataset"],
         "recipe": recipe.values(),
         **({} if fingerprint is None else {"data": fingerprint.summary()}),
+        **({"tables": tables} if tables else {}),
         **method.kept(recipe, module, data),
     }
     write_text(folder / "README.md", model_card(method, recipe, module, data, results, folder.resolve().name))

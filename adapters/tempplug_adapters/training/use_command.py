@@ -6,7 +6,6 @@ Frameworks are imported only after the flags are parsed.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from tempplug_adapters.training.flags import device_flag
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from tempplug_adapters.training.method import Inputs
     from tempplug_adapters.training.trained import Trained
 
 FORMATS = (".npy", ".parquet")
@@ -69,7 +69,9 @@ def read_inputs(trained: Trained, word: str, options: argparse.Namespace) -> Any
     from tempplug_adapters.training.method import Source
 
     source = Source(word, data_folder(options.data_dir), trained.folder / "data", evaluated=False)
-    return trained.method.read(trained.recipe, source, options.split)
+    columns = getattr(options, "columns", None)
+    recipe = trained.recipe.changed(columns=tuple(columns)) if columns else trained.recipe
+    return trained.method.read(recipe, source, options.split)
 
 
 SPLIT = ("--split", {"choices": ("train", "test"), "default": "test", "help": "of a data set of images (default: test)"})
@@ -80,7 +82,15 @@ def embed(arguments: list[str]) -> int:
     output = {"type": Path, "required": True, "metavar": "FILE", "help": "vectors.npy, or vectors.parquet with names"}
     what = "texts (.txt, tables), images (files, folders, data sets), a graph or graphs, SMILES, or a table of interactions"
     parser = trained_parser(
-        "embed", "Write the vectors that a trained encoder has for data.", ("data", {"help": what}), ("--output", output), SPLIT
+        "embed",
+        "Write the vectors that a trained encoder has for data.",
+        ("data", {"help": what}),
+        ("--output", output),
+        SPLIT,
+        (
+            "--columns",
+            {"nargs": "+", "metavar": "WORD", "help": "of a table, as for the training (default: those of the training)"},
+        ),
     )
     options = parser.parse_args(arguments)
     file: Path = options.output
@@ -93,15 +103,16 @@ def embed(arguments: list[str]) -> int:
         trained = open_folder(options)
         inputs = read_inputs(trained, options.data, options)
         vectors = trained.embed(inputs.given)
-    _write_vectors(file, vectors, inputs.names)
-    said = [f"{len(vectors)} vectors of {vectors.shape[1]} numbers, in the order of {options.data}", f"wrote {file}"]
+    _write_vectors(file, vectors, inputs)
+    order = f"{len(vectors)} vectors of {vectors.shape[1]} numbers, in the order of {options.data}"
+    said = [order, *inputs.notes, f"wrote {file}"]
     show = _SHOW[file.suffix].format(file=str(file))
     quoted = shell_word(show) if set(show) & set('"$`\\!') else f'"{show}"'
     print(ending(said, {}, f"python -c {quoted}"))
     return 0
 
 
-def _write_vectors(file: Path, vectors: Tensor, names: Sequence[str] | None) -> None:
+def _write_vectors(file: Path, vectors: Tensor, inputs: Inputs) -> None:
     import numpy as np
 
     if file.suffix == ".npy":
@@ -118,6 +129,7 @@ def _write_vectors(file: Path, vectors: Tensor, names: Sequence[str] | None) -> 
     except ImportError as error:
         raise MissingDependencyError(f"output={file} needs the package 'pyarrow': pip install pyarrow") from error
     flat = pyarrow.array(vectors.numpy().reshape(-1))
-    columns = {"vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])}
-    table = pyarrow.table(({} if names is None else {"name": pyarrow.array(list(map(str, names)))}) | columns)
+    named = {} if inputs.names is None else {"name": pyarrow.array(list(map(str, inputs.names)))}
+    more = {name: pyarrow.array(list(values)) for name, values in inputs.columns.items()}
+    table = pyarrow.table({**more, **named, "vector": pyarrow.FixedSizeListArray.from_arrays(flat, vectors.shape[1])})
     write_file(file, lambda temporary: parquet.write_table(table, temporary))

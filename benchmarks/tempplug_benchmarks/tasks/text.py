@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,14 +46,14 @@ def _write_centred(recipe: Any, dataset: Path, written: Path) -> None:
     """Writes the encoder of a recipe without its mean."""
     from sentence_transformers import SentenceTransformer
 
+    from tempplug_adapters.data_files.text_rows import open_texts
     from tempplug_adapters.sentence_transformers import subtract_mean
     from tempplug_adapters.sentence_transformers.library import dimension_of, modules
-    from tempplug_adapters.simcse.data import read_samples
 
     first = modules.Transformer(recipe.model_name_or_path, max_seq_length=recipe.max_length)
     model = SentenceTransformer(modules=[first, modules.Pooling(dimension_of(first)["dimension"])], device="cpu")
-    samples = islice(read_samples(dataset, recipe.columns, recipe.where), FOR_THE_MEAN)
-    subtract_mean(model, [text for sample in samples for text in sample])
+    samples = open_texts(dataset, recipe.columns, recipe.where, most=FOR_THE_MEAN)
+    subtract_mean(model, [text for sample in samples for text in sample.texts])
     first.save(str(written))
 
 
@@ -76,11 +75,11 @@ def static_pairs(
 
 @cache
 def _words(vectors: Path, pairs: tuple[Any, ...], collection: str, centred: bool, data_dir: Path) -> tuple[Any, Any]:
+    from tempplug_adapters.data_files.text_rows import open_texts
     from tempplug_adapters.sentence_evaluation.retrieval_data import load_collection
-    from tempplug_adapters.simcse.data import read_samples
     from tempplug_benchmarks.data.static_encoder import static_words
 
-    trained = [text for sample in read_samples(*pairs) for text in sample]
+    trained = [text for sample in open_texts(*pairs) for text in sample.texts]
     searched = load_collection(collection, data_dir) if collection else None
     kept = [*trained, *searched.documents.values(), *searched.queries.values()] if searched else None
     return static_words(vectors, kept, trained if centred else ())

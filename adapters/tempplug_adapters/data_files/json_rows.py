@@ -1,0 +1,153 @@
+"""Reads JSON as blocks of Arrow columns: an object a line, or an array of objects.
+
+pyarrow reads it, and Python's `json` the blocks with values that pyarrow would change or refuse: integers beyond 53 bits in a
+column of floating-point numbers or beyond 64 bits, and columns of several types, which become texts.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+from pyarrow import json as arrow_json
+
+from tempplug.errors import DataError
+from tempplug_adapters.data_files.archives import MOST_BYTES
+from tempplug_adapters.data_files.delimited_text import ROWS, block_of
+from tempplug_adapters.data_files.text_streams import encoding_of, file_kind, open_bytes, open_text
+from tempplug_adapters.storage.files import one_line
+
+_BYTES: Final = 1 << 23
+"""Bytes that are read together."""
+
+
+def json_blocks(path: Path, head: bytes) -> Iterator[Any]:
+    """Yields the blocks of a file, whose first bytes are ``head``; see `table_blocks.read_blocks`."""
+    encoding = encoding_of(path, head)
+    text = head.removeprefix(codecs.BOM_UTF8) if encoding.startswith("utf-8") else head.decode(encoding, "ignore").encode()
+    if text.lstrip().startswith(b"["):
+        yield from _json_array(path, encoding)
+        return
+    with open_bytes(path) as raw:
+        stream = raw if encoding.startswith("utf-8") else codecs.EncodedFile(raw, "utf-8", encoding)
+        line = 1
+        while content := stream.read(_BYTES):
+            content += stream.readline()
+            content = content.removeprefix(codecs.BOM_UTF8) if line == 1 else content
+            if content.strip():
+                block = _json_block(path, content, line)
+                if file_kind(path) == ".json" and line == block.num_rows == 1 and all(map(_is_nested, block.schema.types[:-1])):
+                    raise DataError(f"{path} has columns, not rows: write table.to_json(FILE, orient='records', lines=True).")
+                yield block
+            line += content.count(b"\n")
+
+
+def _json_block(path: Path, content: bytes, line: int) -> Any:
+    """Returns a block of JSON objects, a line each, of which the first is ``line``."""
+    content.decode("utf-8")  # pyarrow takes what is not UTF-8
+    table = None
+    options = arrow_json.ReadOptions(block_size=len(content) + 1)
+    try:
+        table = arrow_json.read_json(io.BytesIO(content), options)
+        if dated := {field.name: _without_times(field.type) for field in table.schema if _has_times(field.type)}:
+            schema = pa.schema([(field.name, dated.get(field.name, field.type)) for field in table.schema])
+            table = arrow_json.read_json(io.BytesIO(content), options, arrow_json.ParseOptions(schema))
+    except pa.ArrowException:
+        table = None  # the rows are read one by one, which finds the line
+    lines = content.split(b"\n")
+    numbers: Any = [line + place for place, each in enumerate(lines) if each.strip()]
+    if table is None or table.num_rows != len(numbers) or any(_inexact(each) for each in table.columns):
+        return _json_rows(path, [(number, lines[number - line]) for number in numbers])
+    batches = table.combine_chunks().to_batches()
+    return block_of(table.column_names, batches[0].columns if batches else [], numbers)
+
+
+def _json_rows(path: Path, lines: Sequence[tuple[int, bytes]]) -> Any:
+    rows = []
+    for number, line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = f"not JSON ({getattr(error, 'msg', error)}); a row must be one object on one line"
+            raise DataError(f"{path}, line {number}: {reason}.") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, line {number}: must be a JSON object with one key a column.")
+        rows.append(row)
+    return _objects(path, rows, [number for number, _ in lines])
+
+
+def _json_array(path: Path, encoding: str) -> Iterator[Any]:
+    with open_text(path, encoding) as stream:
+        content = stream.read(MOST_BYTES // 4 + 1)
+    if len(content) > MOST_BYTES // 4:
+        raise DataError(f"{path} is too large for one JSON array: write a row a line, table.to_json(FILE, lines=True).")
+    try:
+        rows = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON: {one_line(error)}.") from error
+    if not all(isinstance(row, dict) for row in rows):
+        raise DataError(f"{path} must be an array of objects, or have an object a line, with one key a column.")
+    for start in range(0, len(rows), ROWS):
+        yield _objects(path, rows[start : start + ROWS], range(start + 1, min(start + ROWS, len(rows)) + 1))
+
+
+def _objects(path: Path, rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> Any:
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    arrays = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            array = pa.array(values, from_pandas=True)
+        except (pa.ArrowException, OverflowError, UnicodeEncodeError):
+            array = None
+        if array is None or _inexact(array):
+            array = pa.array(
+                [
+                    None if value is None else _as_word(path, value, number, name)
+                    for value, number in zip(values, numbers, strict=True)
+                ],
+                pa.string(),
+            )
+        arrays.append(array)
+    return block_of(names, arrays, numbers)
+
+
+def _as_word(path: Path, value: Any, number: int, name: str) -> str:
+    """Returns a value of a column of several types: a text as it is, another value as JSON."""
+    word = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if any("\ud800" <= letter <= "\udfff" for letter in word):
+        raise DataError(f"{path}, line {number}: '{name}' holds half a surrogate pair, which is not a character.")
+    return word
+
+
+def _inexact(array: Any) -> bool:
+    """Returns whether a column of floating-point numbers could have been of integers that it cannot represent."""
+    if not pa.types.is_floating(array.type):
+        return False
+    largest = pc.max(pc.abs(array)).as_py()
+    return largest is not None and 2**53 <= largest < 1e20
+
+
+def _is_nested(kind: Any) -> bool:
+    return bool(pa.types.is_struct(kind) or pa.types.is_list(kind))
+
+
+def _has_times(kind: Any) -> bool:
+    return pa.types.is_timestamp(kind) or any(_has_times(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _without_times(kind: Any) -> Any:
+    """Returns a type of JSON with texts where pyarrow found texts that look like times, which it would rewrite."""
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(kind.field(place).name, _without_times(kind.field(place).type)) for place in range(kind.num_fields)])
+    return kind

@@ -1,0 +1,77 @@
+"""The roles of texts and the usual names of their columns, as data sets of sentences and of retrieval have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from tempplug_adapters.data_files.roles import ANY, INTEGER, NUMBER, TEXT, TEXTS as LIST_OF_TEXTS, Role
+
+ANCHOR: Final = Role(
+    "anchor",
+    (TEXT,),
+    (
+        *("anchor", "query", "question", "sentence1", "premise", "sentence", "text", "title", "question1", "text1", "sent0"),
+        *("sentence_a", "text_a", "view_a", "claim", "prompt", "headline"),
+    ),
+)
+POSITIVE: Final = Role(
+    "positive",
+    (TEXT, LIST_OF_TEXTS),
+    (
+        *("positive", "pos", "document", "answer", "passage", "context", "sentence2", "hypothesis", "positives", "doc"),
+        *("question2", "text2", "sent1", "sentence_b", "text_b", "view_b", "body", "abstract", "summary", "response"),
+        *("paraphrase", "positive_passage", "positive_document"),
+    ),
+    required=False,
+)
+NEGATIVE: Final = Role(
+    "negative",
+    (TEXT, LIST_OF_TEXTS),
+    ("negative", "neg", "negatives", "hard_negative", "hard_negatives", "hard_neg", "negative_passage", "contradiction"),
+    many=True,
+    required=False,
+)
+ID: Final = Role(
+    "id",
+    ANY,
+    (
+        *("id", "_id", "idx", "index", "qid", "query_id", "question_id", "pid", "passage_id", "docid", "doc_id", "document_id"),
+        *("corpus_id", "pair_id", "uid", "uuid", "guid", "row", "row_id"),
+    ),
+    required=False,
+)
+SCORE: Final = Role(
+    "score",
+    (NUMBER, INTEGER),
+    ("score", "similarity", "similarity_score", "relatedness_score", "relevance", "grade", "rating"),
+    required=False,
+)
+LABEL: Final = Role(
+    "label", ANY, ("label", "labels", "gold_label", "is_duplicate", "entailment_judgment", "entailment"), required=False
+)
+GROUP: Final = Role(
+    "group",
+    ANY,
+    (
+        *("group", "group_id", "cluster", "topic", "category", "class", "genre", "source", "domain", "split", "fold"),
+        *("lang", "language", "url", "date", "year", "author"),
+    ),
+    many=True,
+    required=False,
+)
+"""What rows belong to: read by nobody, and no text to train on."""
+TEXTS: Final = (ANCHOR, POSITIVE, NEGATIVE, ID, SCORE, LABEL, GROUP)
+"""Single texts, or pairs, or pairs with hard negatives."""
+PAIRS: Final = (ANCHOR, replace(POSITIVE, required=True), *TEXTS[2:])
+"""Pairs, perhaps with hard negatives."""
+LINES: Final = (replace(ANCHOR, kinds=(*ANY, "missing")),)
+"""Lines of a file, which are texts whatever they look like."""
+GRADES: Final = ("score", "label")
+"""Roles of what a pair is worth."""
+
+
+def texts_of(value: Any) -> Iterator[str]:
+    """Yields the texts of a cell that are not blank: of a text itself, of a list its items."""
+    yield from (text for text in ([value] if isinstance(value, str) else value or ()) if text and text.strip())

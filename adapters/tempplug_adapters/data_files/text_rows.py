@@ -1,0 +1,287 @@
+"""Rows of texts: an anchor, and perhaps positives and hard negatives, from a table or from a file of one text a line.
+
+The texts stay in the mapped table and are read by position, so that millions of rows need little memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, NamedTuple, overload
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from tempplug.errors import ConfigError, DataError, nearest, quoted
+from tempplug_adapters.data_files.column_kinds import is_text
+from tempplug_adapters.data_files.delimited_text import first_rows
+from tempplug_adapters.data_files.roles import Assigned, Role, assign
+from tempplug_adapters.data_files.tables import Table, open_lines, open_table
+from tempplug_adapters.data_files.text_roles import GRADES, LINES, TEXTS, texts_of
+from tempplug_adapters.data_files.text_streams import file_kind
+
+_TOGETHER: Final = 1 << 12
+"""Rows that are read together where all are."""
+
+
+class Sample(NamedTuple):
+    """The texts of a row.
+
+    Attributes:
+        anchor: its first text, which may be its only one.
+        positives: texts that belong to the anchor.
+        negatives: its hard negatives.
+    """
+
+    anchor: str
+    positives: tuple[str, ...] = ()
+    negatives: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of its texts."""
+        return (self.anchor, *self.positives, *self.negatives)
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows(Sequence[Sample]):
+    """The samples of a table, read by position.
+
+    Attributes:
+        assigned: the table with its columns by role.
+        roles: names of the roles of anchors, positives and hard negatives.
+        rows: [n] positions in the table.
+        positive_counts: [N] positives of each row of the table.
+        negative_counts: [N] hard negatives, likewise.
+        chosen: [n] number of the positive of each sample; empty if a sample has all of its row.
+        excluded: texts that are neither positives nor negatives.
+        notes: what was left out, and why.
+    """
+
+    assigned: Assigned
+    roles: tuple[str, str, str]
+    rows: np.ndarray
+    positive_counts: np.ndarray
+    negative_counts: np.ndarray
+    chosen: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    excluded: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, position: int) -> Sample: ...
+    @overload
+    def __getitem__(self, position: slice) -> TextRows: ...
+    def __getitem__(self, position: int | slice) -> Sample | TextRows:
+        if isinstance(position, slice):
+            return self.taken(np.arange(len(self))[position])
+        row = int(self.rows[position])
+        return self._sample(int(position), *(self._texts(role, row, 1)[0] for role in self.roles))
+
+    def _sample(
+        self, position: int, anchors: tuple[str, ...], positives: tuple[str, ...], negatives: tuple[str, ...]
+    ) -> Sample:
+        if len(self.chosen):
+            positives = (positives[self.chosen[position]],)
+        return Sample(anchors[0], self._left(positives), self._left(negatives))
+
+    def __iter__(self) -> Iterator[Sample]:
+        # rows one after the other are read together, which is several times faster
+        for start in range(0, len(self), _TOGETHER):
+            rows = self.rows[start : start + _TOGETHER]
+            first, count = int(rows.min()), int(rows.max() - rows.min()) + 1
+            if count > 4 * len(rows):
+                yield from (self[position] for position in range(start, start + len(rows)))
+                continue
+            texts = [self._texts(role, first, count) for role in self.roles]
+            for position, row in enumerate((rows - first).tolist(), start=start):
+                yield self._sample(position, *(of_role[row] for of_role in texts))
+
+    def _texts(self, role: str, first: int, count: int) -> list[tuple[str, ...]]:
+        """Returns the texts of a role in some rows of the table, one after the other."""
+        names = self.assigned.columns.get(role, ())
+        columns = [self.assigned.table.column(name).slice(first, count).to_pylist() for name in names]
+        if not columns:
+            return [()] * count
+        return [tuple(text.strip() for value in values for text in texts_of(value)) for values in zip(*columns, strict=True)]
+
+    def _left(self, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(each for each in texts if each not in self.excluded) if self.excluded else texts
+
+    def taken(self, positions: np.ndarray) -> TextRows:
+        """Returns the samples at some positions, [m] int64."""
+        return replace(self, rows=self.rows[positions], chosen=self.chosen[positions] if len(self.chosen) else self.chosen)
+
+    def without(self, texts: frozenset[str], notes: tuple[str, ...]) -> TextRows:
+        """Returns the samples without some texts as positives and hard negatives."""
+        return replace(self, excluded=texts, notes=notes)
+
+    @property
+    def most_positives(self) -> int:
+        """The largest number of positives of a sample."""
+        return 1 if len(self.chosen) else int(self.positive_counts[self.rows].max(initial=0))
+
+    @property
+    def most_negatives(self) -> int:
+        """The largest number of hard negatives of a sample, before those that are excluded."""
+        return int(self.negative_counts[self.rows].max(initial=0))
+
+    @property
+    def uneven(self) -> bool:
+        """Whether samples may differ in the number of their texts."""
+        counts = [self.negative_counts] if len(self.chosen) else [self.positive_counts, self.negative_counts]
+        return bool(self.excluded) or any(len(np.unique(each[self.rows])) > 1 for each in counts)
+
+    def paired(self) -> TextRows:
+        """Returns a sample for each positive of each row."""
+        counts = self.positive_counts[self.rows]
+        first = np.repeat(counts.cumsum() - counts, counts)
+        return replace(self, rows=np.repeat(self.rows, counts), chosen=np.arange(counts.sum()) - first)
+
+
+def open_texts(
+    path: str | Path,
+    columns: Sequence[str] = (),
+    where: Sequence[str] = (),
+    *,
+    min_score: float | None = None,
+    roles: Sequence[Role] = TEXTS,
+    whole: bool = False,
+    least: int = 2,
+    most: int | None = None,
+) -> TextRows:
+    """Returns the rows of a file.
+
+    Args:
+        path: ``.txt`` with one text a line, without the blank lines; or a table, see `open_table`, also one of the hub.
+        columns: ``role=column`` or plain names, see `assign`.
+        where: conditions ``column=value``, all of which a row must meet.
+        min_score: lowest score, or label that is a number, of a positive pair.
+        roles: those of anchors, positives and hard negatives, and others, see `text_roles`; some may be required.
+        whole: whether a missing text is an error, because results have a row for each row; otherwise it is left out.
+        least: fewest rows; contrastive training needs two.
+        most: rows that are used at most, the first ones; None: all.
+
+    Raises:
+        DataError: the file is missing or malformed, or too few rows are left.
+        ConfigError: the columns are not clear, or grade the pairs and no grade is chosen; or a flag goes with tables only.
+    """
+    path = Path(path)
+    if file_kind(path) == ".txt":
+        if columns or where or min_score is not None:
+            raise ConfigError(f"columns, where and min_score belong to tables (.csv, .jsonl, .parquet …), not to {path}.")
+        _refuse_table(path, roles)
+        assigned = assign(open_lines(path), LINES)
+    else:
+        first = None if where or min_score is not None else most
+        table = open_table(path, hub=True, rows=first)
+        assigned = assign(table, roles, columns)
+    table, (anchor, positive, negative) = assigned.table, (role.name for role in roles[:3])
+    if roles[1].required and positive not in assigned:
+        raise DataError(f"{path} contains single texts; wanted are pairs, a table with columns for {anchor} and {positive}.")
+    kept, notes = _met(table, where)
+    if positive in assigned:
+        graded, more = _graded(assigned, min_score, bool(columns or where or whole))
+        kept, notes = kept & graded, [*notes, *more]
+    counts = {role: _counts(table, assigned.columns.get(role, ())) for role in (anchor, positive, negative)}
+    for role in (anchor, positive) if positive in assigned else (anchor,):
+        lacking = kept & (counts[role] == 0)
+        if lacking.any():
+            place = table.place(int(lacking.argmax())).removeprefix(f"{path}, ")
+            said = f"{lacking.sum():,} of {len(table):,} rows have no {role}, {place} first"
+            if whole:
+                raise DataError(f"{path}: {said}: remove them, or fill them in, so that each row has a vector.")
+            kept, notes = kept & (counts[role] > 0), [*notes, f"left out: {said}"]
+    used = {*counts, *(GRADES if min_score is not None else ()), *(("id",) if whole else ())}
+    assigned, positions = assigned.of(used), np.flatnonzero(kept)[:most]
+    _refuse_nul(table, [name for role in counts for name in assigned.columns.get(role, ())], positions)
+    rows = TextRows(assigned, (anchor, positive, negative), positions, counts[positive], counts[negative], notes=tuple(notes))
+    if len(rows) < least:
+        what = f" that meet {' and '.join(where)}" if where else ""
+        needed = f"contrastive training needs at least {least}" if least > 1 else f"at least {least} is needed"
+        raise DataError(f"{path} holds {len(rows)} samples{what}; {needed}." + "".join(f" {note}." for note in notes))
+    return rows
+
+
+def _refuse_table(path: Path, roles: Sequence[Role]) -> None:
+    """Raises `DataError` if a file of lines begins with the header of a table."""
+    header = (first_rows(path) or [[]])[0]
+    if len(header) > 1 and all(any(role.is_usual(name) for role in roles) for name in header):
+        raise DataError(f"{path} begins with the header of a table ({', '.join(header)}): call it .tsv or .csv, not .txt.")
+
+
+def _counts(table: Table, names: Sequence[str]) -> np.ndarray:
+    """Returns the number of texts of each row in some columns, [N]."""
+    counts = np.zeros(len(table), np.int64)
+    for name in names:
+        start = 0
+        for chunk in table.column(name).chunks:
+            texts = chunk if is_text(chunk.type) else chunk.flatten()
+            rows = np.arange(len(chunk)) if is_text(chunk.type) else pc.list_parent_indices(chunk).to_numpy()
+            texts = texts.cast(pa.string())  # of lists that are all empty
+            filled = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False).to_numpy(zero_copy_only=False)
+            counts[start : start + len(chunk)] += np.bincount(rows[filled], minlength=len(chunk))
+            start += len(chunk)
+    return counts
+
+
+def _refuse_nul(table: Table, names: Sequence[str], kept: np.ndarray) -> None:
+    """Raises `DataError` for a NUL character, which tokenizers reject, in one of the rows that are kept, [n]."""
+    for name in names:
+        texts = table.column(name).take(pa.array(kept)) if len(kept) < len(table) else table.column(name)
+        start = 0
+        for chunk in texts.chunks:
+            flat = chunk if is_text(chunk.type) else chunk.flatten()
+            if pc.any(pc.match_substring(flat.cast(pa.string()), "\0")).as_py():
+                values = enumerate(chunk.to_pylist(), start=start)
+                row = next(row for row, value in values if any("\0" in text for text in texts_of(value)))
+                raise DataError(f"{table.place(kept[row])}: column {quoted(name)} holds a NUL character.")
+            start += len(chunk)
+
+
+def _met(table: Table, where: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+    """Returns which rows meet all conditions, [N] bool, and a note if there are any."""
+    kept = np.ones(len(table), bool)
+    for condition in where:
+        column, equals, value = condition.partition("=")
+        if not equals or not column:
+            raise ConfigError(f"where='{condition}' must be written column=value.")
+        if column not in table.names:
+            hint = f"{nearest(column, table.names)} It has: {', '.join(table.names)}."
+            raise ConfigError(f"where: {table.path} has no column {quoted(column)}.{hint}")
+        values = table.column(column).cast(pa.string())
+        equal = [pc.fill_null(pc.equal(chunk, value), False).to_numpy(zero_copy_only=False) for chunk in values.chunks]
+        kept &= np.concatenate([np.zeros(0, bool), *equal])
+    return kept, [f"{kept.sum():,} of {len(table):,} rows meet {' and '.join(where)}"] if where else []
+
+
+def _graded(assigned: Assigned, min_score: float | None, declared: bool) -> tuple[np.ndarray, list[str]]:
+    """Returns which pairs are positive by their score or label, [N] bool.
+
+    Raises:
+        ConfigError: they differ and it is not declared which are positive, or there is no score.
+    """
+    table = assigned.table
+    if min_score is not None:
+        role = next((role for role in GRADES if role in assigned), None)
+        if role is None:
+            raise ConfigError(f"min_score={min_score:g}: {table.path} has no score. It has: {table.described()}.")
+        scores = table.numbers(assigned.column(role)).astype(float)
+        kept = scores >= min_score
+        return kept, [f"{kept.sum():,} of {len(table):,} pairs have a {role} of at least {min_score:g}"]
+    for role in () if declared else (each for each in GRADES if each in assigned):
+        name = assigned.column(role)
+        different = pc.unique(table.column(name)).drop_null()
+        if len(different) > 1:
+            example = different[0].as_py()
+            flag = f"--where {name}={example}" if table.kind(name) == "text" else "--min-score N"
+            raise ConfigError(
+                f"{table.path}: the pairs differ in their {role}, column {quoted(name)} (such as {quoted(str(example))} and "
+                f"{quoted(str(different[1].as_py()))}), and only some may be positive. Choose them, {flag}, or take all: "
+                f"--columns {' '.join(names[0] for names in list(assigned.columns.values())[:2])}."
+            )
+    return np.ones(len(table), bool), []
