@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -245,8 +246,8 @@ def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str 
 
 
 def _read(name: str, collection: str, data_dir: Path, most: int) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
-    samples = list(open_texts(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz", roles=PAIRS))
-    samples = random.Random(0).sample(samples, min(most, len(samples)))
+    rows = open_texts(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz", roles=PAIRS)
+    samples = rows.taken(np.array(random.Random(0).sample(range(len(rows)), min(most, len(rows)))))
     split = hold_out(samples, HELD_OUT)
     pairs = [samples[position].texts[:2] for position in split.trained.tolist()]
     whole = load_collection(collection, data_dir)

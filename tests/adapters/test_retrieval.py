@@ -19,7 +19,8 @@ from table_files import of_lines
 
 from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_adapters.data_files.text_rows import Sample
+from tempplug_adapters.data_files.text_roles import PAIRS
+from tempplug_adapters.data_files.text_rows import Sample, TextRows, open_texts
 from tempplug_adapters.sentence_evaluation.retrieval import bm25, evaluate_retrieval, measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
 from tempplug_adapters.simcse.retrieval_method import CANDIDATES, RetrievalMethod, hold_out
@@ -140,6 +141,12 @@ def test_a_missing_file_and_a_folder_without_collections_are_named(tmp_path: Pat
         load_collection("toy", tmp_path)
 
 
+def rows_of(folder: Path, samples: Sequence[Sample]) -> TextRows:
+    """The samples as rows of a file."""
+    of_lines(*({"query": sample.anchor, "pos": list(sample.positives)} for sample in samples))(folder / "rows.jsonl")
+    return open_texts(folder / "rows.jsonl", roles=PAIRS)
+
+
 def components(samples: Sequence[Sample]) -> list[set[str]]:
     """Queries and documents that belong together, by merging their sets."""
     groups: list[set[str]] = []
@@ -153,10 +160,11 @@ def components(samples: Sequence[Sample]) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5])
-def test_what_belongs_together_is_held_out_together(share: float) -> None:
+def test_what_belongs_together_is_held_out_together(tmp_path: Path, share: float) -> None:
     generator = random.Random(1)
     samples = [Sample(f"q{n}", tuple({f"d{n * 7 + generator.randrange(9)}" for _ in range(3)})) for n in range(40)]
-    split = hold_out(samples, share)
+    rows = rows_of(tmp_path, samples)
+    split = hold_out(rows, share)
     hidden = {document for relevant in split.collection.relevance.values() for document in relevant}
     documents = {each for sample in samples for each in sample.positives}
     assert abs(len(hidden) - share * len(documents)) <= max(map(len, components(samples)))
@@ -170,30 +178,31 @@ def test_what_belongs_together_is_held_out_together(share: float) -> None:
     assert set(split.collection.documents) == documents, "training documents are searched, too"
     for query, relevant in split.collection.relevance.items():
         assert set(relevant) == {each for sample in samples if sample.anchor == query for each in sample.positives}
-    assert hold_out(samples, share).collection == split.collection
+    assert hold_out(rows, share).collection == split.collection
 
 
-def test_forty_queries_of_three_hundred_documents_are_held_out_by_the_share() -> None:
+def test_forty_queries_of_three_hundred_documents_are_held_out_by_the_share(tmp_path: Path) -> None:
     samples = [Sample(f"q{number % 40}", (f"d{number}",)) for number in range(300)]
-    split = hold_out(samples, 0.1)
+    split = hold_out(rows_of(tmp_path, samples), 0.1)
     assert len(split.collection.queries) == 4
     assert split.note == f"held out: 4 queries and {300 - len(split.trained)} of 300 documents"
     assert 268 <= len(split.trained) <= 272, "a query has 7 or 8 documents"
 
 
-def test_pairs_alone_are_held_out_by_a_random_order_of_their_documents() -> None:
+def test_pairs_alone_are_held_out_by_a_random_order_of_their_documents(tmp_path: Path) -> None:
     samples = [Sample(f"q{number}", (f"d{number}",)) for number in range(100)]
     order = [f"d{number}" for number in range(100)]
     random.Random(0).shuffle(order)
-    split = hold_out(samples, 0.1)
+    split = hold_out(rows_of(tmp_path, samples), 0.1)
     assert list(split.collection.documents) == order
     assert {each for relevant in split.collection.relevance.values() for each in relevant} == set(order[:10])
+    assert len(hold_out(rows_of(tmp_path, samples), 7.0).collection.relevance) == 7, "from 1 on a number of documents"
 
 
-def test_where_all_belong_together_queries_are_cut_out_and_their_pairs_are_counted() -> None:
+def test_where_all_belong_together_queries_are_cut_out_and_their_pairs_are_counted(tmp_path: Path) -> None:
     samples = [Sample(f"q{query}", (f"d{(query * 2 + place) % 60}",)) for query in range(30) for place in range(3)]
     assert len(components(samples)) == 1
-    split = hold_out(samples, 0.2)
+    split = hold_out(rows_of(tmp_path, samples), 0.2)
     hidden = {document for relevant in split.collection.relevance.values() for document in relevant}
     trained = [samples[position] for position in split.trained]
     lost = len(samples) - len(trained) - sum(map(len, split.collection.relevance.values()))
@@ -219,11 +228,11 @@ def test_held_out_documents_are_no_hard_negatives_of_the_training(toys: Path, tm
     assert f"left out: {lost} hard negatives that are such documents" in RetrievalMethod(METHOD).describe(data)
 
 
-def test_few_documents_are_searched_and_too_few_pairs_are_refused() -> None:
+def test_few_documents_are_searched_and_too_few_pairs_are_refused(tmp_path: Path) -> None:
     many = [Sample(f"q{number}", (f"d{number}",)) for number in range(2 * CANDIDATES)]
-    held_out = hold_out(many, 0.1).collection
+    held_out = hold_out(rows_of(tmp_path, many), 0.1).collection
     assert (len(held_out.documents), len(held_out.queries)) == (CANDIDATES, CANDIDATES // 5)
-    four = [Sample(query, (document,)) for query, document in zip("abcd", "1234", strict=True)]
+    four = rows_of(tmp_path, [Sample(query, (f"d{query}",)) for query in "abcd"])
     with pytest.raises(DataError, match=r"held_out=0\.7 leaves 1 of 4 samples"):
         hold_out(four, 0.7)
     with pytest.raises(DataError, match=r"held_out=0\.1 of 4 documents holds out none with its query: give a larger share"):
@@ -297,7 +306,11 @@ def test_bad_input_is_named(toys: Path, tmp_path: Path, capsys: pytest.CaptureFi
     cases = [
         (["--dataset", str(tmp_path / "single.txt"), "--data-dir", str(toys)], "contains single texts; wanted are pairs"),
         (["--dataset", str(toys / "pairs.tsv"), "--data-dir", str(toys), "--tasks", "tay"], "unknown collection 'tay'"),
-        (["--dataset", str(toys / "pairs.tsv"), "--held-out", "1"], "held_out=1 must be greater than 0 and less than 1"),
+        (["--dataset", str(toys / "pairs.tsv"), "--held-out", "0"], "held_out=0 must be greater than 0"),
+        (
+            ["--dataset", str(toys / "pairs.tsv"), "--held-out", "2.5"],
+            "held_out=2.5 must be a share below 1, or a whole number",
+        ),
     ]
     for more, message in cases:
         assert main([*words, *more]) != 0

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
+from table_files import of_lines
 
+from tempplug_adapters.data_files.text_roles import PAIRS
+from tempplug_adapters.data_files.text_rows import open_texts
+from tempplug_adapters.simcse import data
 from tempplug_adapters.simcse.data import TokenizedViews, ViewCollator
 
 
@@ -72,3 +78,21 @@ def test_masking_follows_bert() -> None:
     assert chosen.sum() / (ids > 3).sum() == pytest.approx(0.15, abs=0.01)
     assert (masked[chosen] == 3).float().mean() == pytest.approx(0.8, abs=0.03)
     assert (masked[chosen] == ids[chosen]).float().mean() == pytest.approx(0.1 + 0.1 / 40, abs=0.03)
+
+
+def test_many_rows_are_told_apart_by_their_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"query": "ab", "pos": ["c", "d "], "neg": ["x"]},
+        {"query": "C", "pos": ["e"], "neg": ["f", "", "D", "ab"]},
+        {"query": "g", "pos": ["h"], "neg": []},
+    ]
+    of_lines(*rows)(tmp_path / "t.jsonl")
+    every = open_texts(tmp_path / "t.jsonl", roles=PAIRS)
+    monkeypatch.setattr(data, "KEPT", 2)
+    for samples in (every, every.paired(), every.without(frozenset({"x", "f"}), ()), every.taken(np.array([2, 0, 1]))):
+        texts = [[text.lower() for text in sample.texts] for sample in samples]
+        longest = max(map(len, texts))
+        keys = TokenizedViews(samples, Words(), 8).keys
+        expected = np.array([[*each, *each[:1] * (longest - len(each))] for each in texts])
+        assert keys.shape == (len(samples), longest)
+        assert np.array_equal(keys.ravel() == keys.ravel()[:, None], expected.ravel() == expected.ravel()[:, None])

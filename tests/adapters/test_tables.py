@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from table_files import Write, of_arrow, of_bytes, of_csv, of_datasets, of_lines
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files import text_streams
-from tempplug_adapters.data_files.tables import open_table
+from tempplug_adapters.data_files.tables import COMMIT, open_table
 
 WORDS = {"query": ['say "x, y"', "two\nlines", "ä\u2028ö"], "answer": ["NA", None, "nan"]}
 ROWS = [('say "x, y"', "NA"), ("two\nlines", None), ("ä\u2028ö", "nan")]
@@ -274,8 +275,10 @@ def test_a_data_set_of_the_hub_is_streamed(monkeypatch: pytest.MonkeyPatch) -> N
         return Dataset.from_dict(LISTS).to_iterable_dataset()
 
     monkeypatch.setattr("datasets.load_dataset", load)
+    monkeypatch.setattr("huggingface_hub.HfApi.dataset_info", lambda _, name: SimpleNamespace(sha=f"commit of {name}"))
     table = open_table("owner/name:pairs", hub=True, rows=1)
-    assert asked == [("owner/name", "pairs", {"split": "train", "streaming": True})]
+    assert asked == [("owner/name", "pairs", {"split": "train", "streaming": True, "revision": "commit of owner/name"})]
+    assert table.metadata[COMMIT] == b"commit of owner/name"
     assert [list(table.values(name)) for name in table.names] == [["a"], [["x", "y"]], [None]]
     for path, hub in (("owner/name.csv", True), ("owner/name", False)):
         with pytest.raises(DataError, match=f"{path} does not exist"):

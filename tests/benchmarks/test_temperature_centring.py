@@ -5,13 +5,14 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.sentence_transformers import subtract_mean
 from tempplug_adapters.sentence_transformers.library import modules
-from tempplug_adapters.simcse.data import read_samples
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature, unknown_rows
 from tempplug_benchmarks.temperature_law import Cell
@@ -28,8 +29,9 @@ def cell(data: str, passes: int, start: str, *test: float, chosen: int = 0) -> M
 
 def test_what_ships_is_what_was_measured(data_dir: Path) -> None:
     data, generator = load_static("quora", "quora", data_dir, 300), torch.Generator()
-    samples = [each[:2] for each in read_samples(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")]
-    pairs, _ = hold_out(random.Random(0).sample(samples, 300), HELD_OUT)
+    rows = open_texts(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")
+    samples = rows.taken(np.array(random.Random(0).sample(range(len(rows)), 300)))
+    pairs = [samples[position].texts[:2] for position in hold_out(samples, HELD_OUT).trained]
     queries, documents = ([*texts] for texts in zip(*pairs, strict=True))
     static = modules.StaticEmbedding.load(str(data_dir / "text" / "glove-6b-50d-100k")).float()
     static.tokenizer.enable_truncation(LONGEST)

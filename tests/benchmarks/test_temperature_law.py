@@ -9,6 +9,7 @@ import tomllib
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -212,7 +213,8 @@ def test_an_encoder_guides_and_finds_the_hard_negatives_that_sentence_transforme
     guide = "text/bert-wiki-mini"
     own, guided = (load_static("quora", "quora", data_dir, 300, each) for each in ("", guide))
     assert own.guide is None
-    samples = random.Random(0).sample(list(open_texts(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")), 300)
+    rows = open_texts(data_dir / "text" / "retrieval" / "quora.train.tsv.gz")
+    samples = rows.taken(np.array(random.Random(0).sample(range(len(rows)), 300)))
     pairs = [samples[position].texts[:2] for position in hold_out(samples, HELD_OUT).trained]
     questions, documents = zip(*pairs, strict=True)
     first = modules.Transformer(str(data_dir / guide), max_seq_length=LONGEST)

@@ -27,6 +27,7 @@ GIVEN = {
     "huggingface_hub",
     "packaging",
     "yaml",
+    "pandas",
     "pyarrow",
     "threadpoolctl",
     "markupsafe",

@@ -31,6 +31,8 @@ from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES, read_bl
 from tempplug_adapters.data_files.text_streams import check_size, file_kind, read_lines
 from tempplug_adapters.storage.files import one_line
 
+COMMIT: Final = b"commit"
+"""Of the metadata of a data set of the hub: its commit, by which it is read."""
 _ON_THE_HUB: Final = re.compile(r"[\w-]+/[\w.-]+(:[\w.-]+)?")
 _FILES: Final = (".csv", ".tsv", ".tab", ".txt", ".json", *JSON_LINES, ".parquet", *ARROW)
 _CHUNK: Final = 1 << 13
@@ -283,8 +285,10 @@ def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[A
     folder = Path(source)
     if folder.is_dir() and not any((folder / name).is_file() for name in ("dataset_dict.json", "state.json")):
         raise DataError(f"{source} is a folder, and not one that datasets saved (save_to_disk): name one file.")
+    metadata = {}
     try:
         import datasets  # type: ignore[import-untyped]
+        from huggingface_hub import HfApi
     except ImportError as error:
         raise MissingDependencyError(f"{source} needs datasets, which is missing: pip install datasets.") from error
     try:
@@ -296,11 +300,12 @@ def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[A
                 data = data[split]
         else:
             name, _, configuration = source.partition(":")
-            data = datasets.load_dataset(name, configuration or None, split=split, streaming=True)
+            commit = HfApi().dataset_info(name).sha or ""
+            data = datasets.load_dataset(name, configuration or None, split=split, streaming=True, revision=commit)
+            metadata[COMMIT] = commit.encode()
         data = data if rows is None else data.take(rows)
-        metadata = None
         if data.features is not None:
-            metadata = {b"huggingface": json.dumps({"info": {"features": data.features.to_dict()}}).encode()}
+            metadata[b"huggingface"] = json.dumps({"info": {"features": data.features.to_dict()}}).encode()
         start = 1
         for batch in data.with_format("arrow").iter(ROWS):
             for part in batch.to_batches():

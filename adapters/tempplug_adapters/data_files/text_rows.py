@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -214,33 +214,43 @@ def _refuse_table(path: Path, roles: Sequence[Role]) -> None:
         raise DataError(f"{path} begins with the header of a table ({', '.join(header)}): call it .tsv or .csv, not .txt.")
 
 
+def flat_texts(table: Table, names: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yields the row of each text that is not blank in some columns, [m] int64, and the texts without blanks around them."""
+    for name in names:
+        for rows, texts in _cells(table, name):
+            trimmed = pc.utf8_trim_whitespace(texts)
+            filled = pc.fill_null(pc.not_equal(trimmed, ""), False)
+            yield rows[filled.to_numpy(zero_copy_only=False)], trimmed.filter(filled)
+
+
+def _cells(table: Table, name: str) -> Iterator[tuple[np.ndarray, Any]]:
+    """Yields the row of each text of a column of texts or of lists of them, [m] int64, and the texts, some of them null."""
+    start = 0
+    for chunk in table.column(name).chunks:
+        single = is_text(chunk.type)
+        rows = np.arange(len(chunk)) if single else pc.list_parent_indices(chunk).to_numpy()
+        # the cast is for lists that are all empty
+        yield start + rows, (chunk if single else chunk.flatten()).cast(pa.string())
+        start += len(chunk)
+
+
 def _counts(table: Table, names: Sequence[str]) -> np.ndarray:
     """Returns the number of texts of each row in some columns, [N]."""
     counts = np.zeros(len(table), np.int64)
-    for name in names:
-        start = 0
-        for chunk in table.column(name).chunks:
-            texts = chunk if is_text(chunk.type) else chunk.flatten()
-            rows = np.arange(len(chunk)) if is_text(chunk.type) else pc.list_parent_indices(chunk).to_numpy()
-            texts = texts.cast(pa.string())  # of lists that are all empty
-            filled = pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False).to_numpy(zero_copy_only=False)
-            counts[start : start + len(chunk)] += np.bincount(rows[filled], minlength=len(chunk))
-            start += len(chunk)
+    for rows, _ in flat_texts(table, names):
+        np.add.at(counts, rows, 1)
     return counts
 
 
 def _refuse_nul(table: Table, names: Sequence[str], kept: np.ndarray) -> None:
     """Raises `DataError` for a NUL character, which tokenizers reject, in one of the rows that are kept, [n]."""
     for name in names:
-        texts = table.column(name).take(pa.array(kept)) if len(kept) < len(table) else table.column(name)
-        start = 0
-        for chunk in texts.chunks:
-            flat = chunk if is_text(chunk.type) else chunk.flatten()
-            if pc.any(pc.match_substring(flat.cast(pa.string()), "\0")).as_py():
-                values = enumerate(chunk.to_pylist(), start=start)
-                row = next(row for row, value in values if any("\0" in text for text in texts_of(value)))
-                raise DataError(f"{table.place(kept[row])}: column {quoted(name)} holds a NUL character.")
-            start += len(chunk)
+        for rows, texts in _cells(table, name):
+            with_nul = pc.fill_null(pc.match_substring(texts, "\0"), False)
+            if pc.any(with_nul).as_py():
+                wrong = np.intersect1d(rows[with_nul.to_numpy(zero_copy_only=False)], kept)
+                if len(wrong):
+                    raise DataError(f"{table.place(wrong[0])}: column {quoted(name)} holds a NUL character.")
 
 
 def _met(table: Table, where: Sequence[str]) -> tuple[np.ndarray, list[str]]:

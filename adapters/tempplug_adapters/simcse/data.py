@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
+from pandas.util import hash_array  # type: ignore[import-untyped]
 from torch import Tensor
 
 from tempplug_adapters.data_files.roles import Assigned
-from tempplug_adapters.data_files.text_rows import Sample, TextRows
+from tempplug_adapters.data_files.text_rows import Sample, TextRows, flat_texts
 from tempplug_adapters.huggingface.loading import load_tokenizer
 from tempplug_adapters.huggingface.masked_tokens import NOT_PREDICTED
 from tempplug_adapters.simcse.model import load_config
 
 KEPT = 50_000  # the largest number of samples whose token ids stay in memory; larger data sets are tokenised batch by batch
 CHUNK = 1000  # samples tokenised at a time where all are; larger chunks need more memory and are not faster
-TOKENISED: Final = 1_000_000  # the largest number of samples whose texts are compared by their tokens
 HARD_NEGATIVES: Final = 7
 """Hard negatives of a sample that a step reads at most, as BGE's groups of eight texts."""
 
@@ -107,33 +109,67 @@ class TokenizedViews:
     def keys(self) -> np.ndarray:
         """A number for each text of each sample, [n, K], int64; equal for equal token ids. Reads all samples.
 
-        A sample with fewer texts than another has that of its anchor several times. Texts of more than `TOKENISED` samples are
-        not tokenised for it, which would take minutes: equal texts have the same number, in upper or lower case.
+        A sample with fewer texts than another has that of its anchor several times. Rows of a table are not tokenised for it if
+        they are more than `KEPT`, which would take minutes: equal texts have the same number, in upper or lower case.
         """
-        if self.uneven:
-            counts = np.fromiter((len(_texts(sample)) for sample in self.samples), np.int64, len(self))
+        if isinstance(self.samples, TextRows) and len(self) > KEPT:
+            texts = [text_hashes(self.samples, role, lower=True) for role in self.samples.roles]
         else:
-            counts = np.full(len(self), self.width)
-        keys = np.zeros((len(self), int(counts.max(initial=0))), np.int64)
-        for position, numbers in enumerate(self._numbers_of_all(counts)):
-            keys[position] = numbers[0]
-            keys[position, : len(numbers)] = numbers
-        return keys
+            texts = [self._token_hashes()]
+        owner, number = (np.concatenate(each) for each in zip(*texts, strict=True))
+        order = owner.argsort(kind="stable")
+        owner, number = owner[order], number[order]
+        starts = np.searchsorted(owner, np.arange(len(self)))
+        place = np.arange(len(owner)) - starts[owner]
+        keys = np.repeat(number[starts, None], int(place.max()) + 1, 1)
+        keys[owner, place] = number
+        return keys.view(np.int64)
 
-    def _numbers_of_all(self, counts: np.ndarray) -> Iterator[list[int]]:
-        """Yields the numbers of the texts of each sample."""
-        if len(self) > TOKENISED:
-            yield from ([_number_of(text.casefold().encode()) for text in _texts(sample)] for sample in self.samples)
-            return
+    def _token_hashes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns sample and hash of the token ids of each text, [m] int64 and uint64."""
+        owner, hashes = array("q"), array("Q")
         for start in range(0, len(self), CHUNK):
             part = range(start, min(start + CHUNK, len(self)))
-            tokens = iter(self._tokens([(position, number) for position in part for number in range(counts[position])]))
-            for position in part:
-                yield [_number_of(array("i", next(tokens)).tobytes()) for _ in range(counts[position])]
+            wanted = [(position, number) for position in part for number in range(len(_texts(self.samples[position])))]
+            owner.extend(position for position, _ in wanted)
+            hashes.extend(
+                int.from_bytes(hashlib.blake2b(array("i", tokens).tobytes(), digest_size=8).digest(), "little")
+                for tokens in self._tokens(wanted)
+            )
+        return np.frombuffer(owner, np.int64), np.frombuffer(hashes, np.uint64)
 
 
-def _number_of(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little", signed=True)
+def text_hashes(samples: TextRows, role: str, lower: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns sample and hash of each text of a role, [m] int64 and uint64, in the order of the samples.
+
+    Args:
+        samples: the samples.
+        role: name of the role.
+        lower: whether texts that differ in upper and lower case alone have equal hashes.
+    """
+
+    def hashed(texts: Any) -> np.ndarray:
+        lowered = pc.utf8_lower(texts) if lower else texts
+        hashes: np.ndarray = hash_array(lowered.to_numpy(zero_copy_only=False), categorize=False)
+        return hashes
+
+    table, names = samples.assigned.table, samples.assigned.columns.get(role, ())
+    parts = [(np.zeros(0, np.int64), np.zeros(0, np.uint64))]
+    parts += [(rows, hashed(texts)) for rows, texts in flat_texts(table, names)]
+    row, hashes = (np.concatenate(each) for each in zip(*parts, strict=True))
+    if len(names) > 1:
+        order = row.argsort(kind="stable")
+        row, hashes = row[order], hashes[order]
+    counts = np.bincount(row, minlength=len(table))
+    starts, sizes = (counts.cumsum() - counts)[samples.rows], counts[samples.rows]
+    if role == samples.roles[1] and len(samples.chosen):
+        starts, sizes = starts + samples.chosen, np.ones_like(sizes)
+    owner = np.repeat(np.arange(len(samples)), sizes)
+    hashes = hashes[np.repeat(starts - sizes.cumsum() + sizes, sizes) + np.arange(len(owner))]
+    if samples.excluded and role != samples.roles[0]:
+        kept = ~np.isin(hashes, hashed(pa.array(list(samples.excluded), pa.string())))
+        owner, hashes = owner[kept], hashes[kept]
+    return owner, hashes
 
 
 def _texts(sample: Any) -> tuple[str, ...]:

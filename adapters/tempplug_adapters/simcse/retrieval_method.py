@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
-from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +14,16 @@ from scipy.sparse.csgraph import connected_components
 
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.data_files.text_roles import PAIRS
-from tempplug_adapters.data_files.text_rows import Sample, TextRows
+from tempplug_adapters.data_files.text_rows import TextRows
 from tempplug_adapters.sentence_evaluation import retrieval_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.sentence_evaluation.encoding import shared
 from tempplug_adapters.sentence_evaluation.retrieval import by_similarity, evaluate_retrieval, measure
 from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
-from tempplug_adapters.simcse.data import Sentences
+from tempplug_adapters.simcse.data import Sentences, text_hashes
 from tempplug_adapters.simcse.method import SimCSEMethod, read_rows
 from tempplug_adapters.simcse.retrieval_recipe import CHOSEN_BY, RetrievalRecipe
+from tempplug_adapters.simcse.sentence_method import SentenceMethod
 from tempplug_adapters.training.method import Card, Run, Source
 
 CANDIDATES = 2000
@@ -79,7 +77,7 @@ class RetrievalMethod(SimCSEMethod):
         folder, names = source.data_dir, recipe.tasks if source.evaluated else ()
         searched = {} if folder is None else {name: retrieval_data.files_of(name, folder) for name in names}
         collections = {f"{name}/{path.name}": path for name, paths in searched.items() for path in paths}
-        return {"dataset": Path(source.dataset), **collections}
+        return {**SentenceMethod.files(self, recipe, source, data), **collections}
 
     def evaluate(  # type: ignore[override]
         self, recipe: RetrievalRecipe, module: Any, data: RetrievalPairs, run: Run
@@ -106,7 +104,7 @@ class RetrievalMethod(SimCSEMethod):
         return replace(card, about=about, example=example, scores={"nDCG, MRR, Recall × 100": results["evaluation"]})
 
 
-def hold_out(samples: Sequence[Sample], share: float) -> Split:
+def hold_out(samples: TextRows, share: float) -> Split:
     """Returns the samples to train on, and a share of the documents with their queries to measure on.
 
     Queries and documents that belong together, directly or by others, are held out together as long as this keeps the share;
@@ -115,39 +113,39 @@ def hold_out(samples: Sequence[Sample], share: float) -> Split:
 
     Args:
         samples: anchors with their positives.
-        share: of the distinct documents, in (0, 1).
+        share: of the distinct documents, in (0, 1); from 1 on: how many.
 
     Raises:
         DataError: no query is held out, or fewer than two samples are left to train on.
     """
     owner, query, document = _pairs(samples)
     first = np.unique(document, return_index=True)[1]
-    order = list(range(len(first)))
-    random.Random(0).shuffle(order)
-    chosen = _chosen_documents(query, document, order, round(share * len(first)))
+    order = np.arange(len(first))
+    random.Random(0).shuffle(memoryview(order))  # type: ignore[arg-type]  # numbers of Python are faster than numpy's
+    chosen = _chosen_documents(query, document, order, round(share * len(first) if share < 1 else share))
     # a query is held out if all of its documents are
     trained_query = np.zeros(query.max(initial=-1) + 1, bool)
     trained_query[query[~chosen[document]]] = True
     held, trained = chosen[document] & ~trained_query[query], np.unique(owner[~chosen[document]])
     if len(trained) < 2:
-        raise DataError(f"held_out={share} leaves {len(trained)} of {len(samples)} samples; training needs at least 2.")
+        raise DataError(f"held_out={share:g} leaves {len(trained)} of {len(samples)} samples; training needs at least 2.")
     if not held.any():
-        raise DataError(f"held_out={share} of {len(first)} documents holds out none with its query: give a larger share.")
+        raise DataError(f"held_out={share:g} of {len(first)} documents holds out none with its query: give a larger share.")
 
     def text_of(number: int) -> str:
         place = int(first[number])
         return samples[int(owner[place])].positives[place - int(np.searchsorted(owner, owner[place]))]
 
-    excluded = {number: text_of(number) for number in order if chosen[number]}
-    others = (text_of(number) for number in order if not chosen[number])
-    searched = [*excluded.values(), *islice(others, max(0, CANDIDATES - len(excluded)))]
+    excluded = {number: text_of(number) for number in order[chosen[order]].tolist()}
+    others = order[~chosen[order]][: max(0, CANDIDATES - len(excluded))]
+    searched = [*excluded.values(), *map(text_of, others.tolist())]
     relevance: dict[str, dict[str, int]] = {}
     for place in np.flatnonzero(held).tolist():
         relevance.setdefault(samples[int(owner[place])].anchor, {})[excluded[int(document[place])]] = 1
     collection = Collection({text: text for text in searched}, {text: text for text in relevance}, relevance)
     left_out = frozenset(excluded.values())
     hard = 0
-    if not isinstance(samples, TextRows) or samples.most_negatives:
+    if samples.most_negatives:
         is_trained = np.isin(np.arange(len(samples)), trained)
         hard = sum(
             text in left_out for own, sample in zip(is_trained, samples, strict=True) if own for text in sample.negatives
@@ -160,23 +158,14 @@ def hold_out(samples: Sequence[Sample], share: float) -> Split:
     return Split(trained, left_out if hard or others_of_trained.any() else frozenset(), collection, note)
 
 
-def _pairs(samples: Iterable[Sample]) -> tuple[np.ndarray, ...]:
+def _pairs(samples: TextRows) -> tuple[np.ndarray, ...]:
     """Returns the sample, the number of the anchor and the number of the positive of each pair, [m] int64 each.
 
     The numbers are equal for equal texts, and count these in the order in which they first occur.
     """
-    owner, anchors, positives = array("q"), array("Q"), array("Q")
-    for number, sample in enumerate(samples):
-        anchor = _hash(sample.anchor)
-        for text in sample.positives:
-            owner.append(number)
-            anchors.append(anchor)
-            positives.append(_hash(text))
-    return np.frombuffer(owner, np.int64), *(_counted(np.frombuffer(each, np.uint64)) for each in (anchors, positives))
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
+    anchor, positive, _ = samples.roles
+    owner, documents = text_hashes(samples, positive)
+    return owner, _counted(text_hashes(samples, anchor)[1][owner]), _counted(documents)
 
 
 def _counted(hashes: np.ndarray) -> np.ndarray:
@@ -184,7 +173,7 @@ def _counted(hashes: np.ndarray) -> np.ndarray:
     return first.argsort().argsort()[inverse]
 
 
-def _chosen_documents(query: np.ndarray, document: np.ndarray, order: Sequence[int], wanted: int) -> np.ndarray:
+def _chosen_documents(query: np.ndarray, document: np.ndarray, order: np.ndarray, wanted: int) -> np.ndarray:
     """Returns which documents are held out, [n] bool: about ``wanted``, the first in an order that fit.
 
     Args:
@@ -199,7 +188,9 @@ def _chosen_documents(query: np.ndarray, document: np.ndarray, order: Sequence[i
     component = connected_components(edges, directed=False)[1][queries:]
     sizes, taken = np.bincount(component), 0
     fits, seen = np.zeros(len(sizes), bool), np.zeros(len(sizes), bool)
-    for number in order:
+    for number in order.tolist():
+        if taken == wanted:
+            break
         own = component[number]
         if not seen[own] and taken + sizes[own] <= wanted:
             fits[own] = True
@@ -212,9 +203,11 @@ def _chosen_documents(query: np.ndarray, document: np.ndarray, order: Sequence[i
             fits[nearest] = True
             taken += int(sizes[nearest])
     chosen = fits[component]
+    if taken >= 0.9 * wanted:
+        return chosen
     # components that are too large are cut, query by query
     by_document, by_query = coo_array((np.ones(len(query)), (document, query))).tocsr(), edges.tocsr()
-    for number in order if taken < 0.9 * wanted else ():
+    for number in order.tolist():
         of_query = by_query[[int(by_document[[number]].indices[0])]].indices - queries
         new = of_query[~chosen[of_query]]
         if taken + len(new) <= wanted or not taken:

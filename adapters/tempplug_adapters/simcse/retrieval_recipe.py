@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
+from tempplug.errors import ConfigError
 from tempplug.options import Choice, Number, Words
 from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.simcse.recipe import BATCH_SAMPLERS, SimCSERecipe
@@ -35,11 +36,17 @@ class RetrievalRecipe(SimCSERecipe):
         str, Choice(BATCH_SAMPLERS, help="no_duplicates: no text twice in a batch, where it would be its own negative")
     ] = "no_duplicates"
     held_out: Annotated[
-        float, Number(above=0, below=1, help="share of the documents that are held out with their queries, to choose by")
+        float,
+        Number(above=0, help="share of the documents that are held out with their queries, to choose by; from 1 on: how many"),
     ] = 0.1
     tasks: Annotated[tuple[str, ...], Words(help="collections of the data folder to measure at the end of the training")] = ()
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType({**SimCSERecipe.running, "metric_for_best_model": CHOSEN_BY})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.held_out >= 1 and self.held_out % 1:
+            raise ConfigError(f"held_out={self.held_out:g} must be a share below 1 or a whole number of documents.")
 
     def known_tasks(self) -> tuple[str, ...]:
         """Returns the collections, each once; the data folder decides which there are."""

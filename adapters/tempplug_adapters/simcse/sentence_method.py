@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.roles import Assigned
+from tempplug_adapters.data_files.tables import COMMIT
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
@@ -58,6 +59,11 @@ class SentenceMethod(Method[R, S]):
     def offered(self, data: S) -> frozenset[str]:
         """Returns ``index``, and ``keys`` of the texts."""
         return frozenset({"index", "keys"})
+
+    def files(self, recipe: R, source: Source, data: S) -> dict[str, Path | str]:
+        """Returns the file or the folder of the texts, or the commit of the hub's data set."""
+        commit = data.tables[0].table.metadata.get(COMMIT) if data.tables else None
+        return {"dataset": f"{source.dataset} {commit.decode()}"} if commit else super().files(recipe, source, data)
 
     def tables(self, data: S) -> Sequence[Assigned]:
         """Returns the table of the texts."""
