@@ -217,7 +217,8 @@ NUMBERED = {
     "category": ([True, None, False], [1.0, np.nan, 0.0]),
     "vector": ([[1, 2], [3, 4], []], None),
     "list of texts": ([["a"], [], None], None),
-    "other": ([{"a": 1}, None, {"a": 2}], None),
+    "object": ([{"a": 1}, None, {"a": 2}], None),
+    "list written as text": (["['a', \"b\"]", "[]", ""], None),
     "image": ([{"bytes": b"x", "path": None}, None, None], None),
 }
 

@@ -57,7 +57,7 @@ READ: dict[str, tuple[str, Write, dict[str, Any], list[Sample]]] = {
     "BGE: with an instruction": (
         "t.jsonl",
         of_lines(
-            {"query": "a", "pos": ["b", "B"], "neg": ["x", "y"], "pos_scores": [1.5, 2], "neg_scores": [], "prompt_id": 1},
+            {"query": "a", "pos": ["b", "B"], "neg": ["x", "y"], "pos_scores": [1.5, 2], "neg_scores": [], "prompt": "Find:"},
             {"query": "c", "pos": ["d"], "neg": [], "pos_scores": [3], "neg_scores": None, "type": "normal"},
         ),
         {},
@@ -215,7 +215,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
         "t.jsonl",
         of_lines(*[{"query": "a", "positive": [{"text": "b"}]}] * 2),
         {},
-        r"'positive' is an other, such as '\[\{\"text\": \"b\"\}\]', but positive must be a text or a list of texts",
+        r"'positive' is an object, such as '\[\{\"text\": \"b\"\}\]', but positive must be a text or a list of texts",
     ),
     "a condition that nothing meets": (
         "t.csv",

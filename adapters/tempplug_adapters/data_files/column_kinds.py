@@ -7,17 +7,18 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from tempplug_adapters.data_files.roles import CATEGORY, IMAGE, INTEGER, MISSING, NUMBER, OTHER, TEXT, TEXTS, TIME, VECTOR
+from tempplug_adapters.data_files.roles import CATEGORY, IMAGE, INTEGER, LISTED, MISSING, NUMBER, OTHER, TEXT, TEXTS, TIME, VECTOR
 
 MISSING_NUMBERS: Final = ("", "nan", "na", "n/a", "<na>", "null", "none", "nat")
 """Words, in lower case, that stand for a missing number or time."""
 _SAMPLE = 1000
 _INTEGER = r"^-?\d+$"
+_LIST = r"""^\[(\s*['"](?s:.*)['"]\s*|[\s\d.,eE+-]*)\]$"""
 _TIME = r"^\d{4}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d(\.\d+)?)?( ?(Z|UTC|[+-]\d\d:?(\d\d)?))?)?$"
 
 
 def kind_of_column(column: Any) -> str:
-    """Returns the kind of all values of a column; texts that are all integers, numbers or ISO times are of these kinds."""
+    """Returns the kind of all values of a column; texts that are all integers, numbers, ISO times or lists are of these kinds."""
     kind = column.type
     if pa.types.is_null(kind):
         return MISSING
@@ -40,7 +41,7 @@ def kind_of_column(column: Any) -> str:
 
 
 def _kind_of_texts(column: Any) -> str:
-    for kind, pattern in ((INTEGER, _INTEGER), (NUMBER, None), (TIME, _TIME)):
+    for kind, pattern in ((INTEGER, _INTEGER), (NUMBER, None), (TIME, _TIME), (LISTED, _LIST)):
         seen = False
         for chunk in column.chunks:
             # most columns of texts are no numbers in their first rows

@@ -9,7 +9,7 @@ import codecs
 import csv
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -59,7 +59,7 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
         return chosen[1], _rows_of(lines[1:], chosen[1]), 1
     first = next((line for line in lines if line.strip()), "")
     usual = _DELIMITERS.get(file_kind(path), _USUAL)
-    present = [each for each in usual if len(next(csv.reader([first], delimiter=each))) > 1]
+    present = [each for each in usual if any(len(row) > 1 for row in _rows_of([first], each))]
     if not present:
         if blanks:
             return " ", [line.split() for line in lines[:100] if line.strip()], 0
@@ -70,10 +70,15 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
     return delimiter, read[delimiter], 0
 
 
+def _reader(lines: Iterable[str], delimiter: str, strict: bool = False) -> Any:
+    """Returns a reader of fields, which may be quoted also after blanks behind the delimiter."""
+    return csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=strict)
+
+
 def _rows_of(lines: list[str], delimiter: str) -> list[list[str]]:
     rows: list[list[str]] = []
     with suppress(csv.Error):  # the whole file is read strictly, which names the line
-        rows.extend(row for row in csv.reader(lines[:100], delimiter=delimiter) if row)
+        rows.extend(row for row in _reader(lines[:100], delimiter) if row)
     return rows[:-1] if len(lines) > 100 else rows  # the last one may go on
 
 
@@ -98,7 +103,7 @@ def _unquoted(lines: Iterator[str], delimiter: str | None) -> Rows:
 
 def _quoted(lines: Iterator[str], delimiter: str) -> Rows:
     csv.field_size_limit(_LONGEST_FIELD)
-    reader, number = csv.reader(lines, delimiter=delimiter, strict=True), 1
+    reader, number = _reader(lines, delimiter, strict=True), 1
     while True:
         try:
             fields = next(reader)
@@ -106,7 +111,10 @@ def _quoted(lines: Iterator[str], delimiter: str) -> Rows:
             return
         except csv.Error as error:
             where = f" on line {reader.line_num}" if reader.line_num > number else ""
-            raise DataError(f"in the row that begins on line {number}: {error}{where}; is a quote left open?") from error
+            fault = f"{error}{where}; is a quote left open?"
+            if "new-line" in str(error):
+                fault = f"a carriage return in a field without quotes{where}: quote the field, or remove it"
+            raise DataError(f"in the row that begins on line {number}: {fault}") from error
         if fields:
             yield number, fields
         number = reader.line_num + 1

@@ -7,6 +7,7 @@ with its columns and the flag to give. Nothing is decided by position.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +26,18 @@ TIME: Final = "time"
 IMAGE: Final = "image"
 VECTOR: Final = "vector"
 MISSING: Final = "missing"
-OTHER: Final = "other"
+LISTED: Final = "list written as text"
+OTHER: Final = "object"
 ANY: Final = (TEXT, INTEGER, NUMBER, CATEGORY, TIME)
 """Kinds of an id or a class."""
 UNNAMED: Final = re.compile(r"|unnamed: ?\d+|__index_level_\d+__", re.IGNORECASE)
 """Names of columns without one, such as pandas' row numbers."""
+_NUMBER: Final = re.compile(r"[+-]?\d+([.,]\d+)?")
+_REMEDIES: Final = {
+    LISTED: "Write the lists as JSON lines or parquet, which keep them",
+    OTHER: "Write its texts alone, as a list",
+}
+"""Of kinds that no role of texts can have; others are of columns that mean something else."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +67,7 @@ class Role:
 
     def option(self, column: str) -> str:
         """Returns how the command line names a column of the role."""
-        return f"{self.flag} {column}" if self.flag else f"--columns {self.name}={column}"
+        return f"{self.flag} {shlex.quote(column)}" if self.flag else f"--columns {shlex.quote(f'{self.name}={column}')}"
 
     def is_usual(self, column: str) -> bool:
         """Returns whether a column has a usual name of the role, where several may also with a number behind."""
@@ -203,10 +211,8 @@ def _usual(table: Table, role: Role, columns: Sequence[str]) -> tuple[str, ...]:
         named = [column for column in named if column not in unfit]
         return tuple(named) if len(named) == 1 or role.many else ()
     if unfit:
-        raise ConfigError(
-            f"{table.path}: {_unfit(table, role, unfit[0])}. Rename it, or name the columns with --columns. It has: "
-            f"{table.described()}."
-        )
+        remedy = _REMEDIES.get(table.kind(unfit[0]), "Rename it, or name the columns with --columns")
+        raise ConfigError(f"{table.path}: {_unfit(table, role, unfit[0])}. {remedy}. It has: {table.described()}.")
     if len(named) > 1 and not role.many:
         raise ConfigError(
             f"{table.path}: {' and '.join(map(quoted, named))} could each be the {role.name}. Choose one: "
@@ -226,7 +232,7 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
     ]
     # beside a column for a role of the same kinds, another column need not be what this role wants
     alike = (each.name for each in others if each.kinds == role.kinds or (each.of_texts and role.of_texts))
-    if len(fitting) == 1 and not any(name in chosen for name in alike):
+    if len(fitting) == 1 and not any(name in chosen for name in alike) and not _is_first_row(table, fitting[0]):
         return fitting[0]
     example = fitting[0] if fitting else "COLUMN"
     header = "" if usual or not table.delimited else " If its first line is no header, write one."
@@ -234,3 +240,11 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
         f"{table.path}: no column is clearly the {role.name}. Name it: {role.option(example)} (usual names: "
         f"{', '.join(role.names[:6])}). It has: {table.described()}.{header}"
     )
+
+
+def _is_first_row(table: Table, name: str) -> bool:
+    """Returns whether the first line looks like a row and not like a header: a sentence, or a number beside other names."""
+    named = [each for each in table.names if not UNNAMED.fullmatch(each)]
+    numbers = sum(bool(_NUMBER.fullmatch(each)) for each in named)
+    sentence = len(name.split()) > 4 or name.endswith((".", "?", "!", "。", "？", "！"))
+    return table.delimited and (sentence or 0 < numbers < len(named))

@@ -168,6 +168,12 @@ class Table:
                 missing = missing_mask(part, kind).to_pylist()
                 yield from (None if absent else value for value, absent in zip(part.to_pylist(), missing, strict=True))
 
+    def ids(self, name: str) -> Iterator[str | None]:
+        """Yields the values of a column as texts, None for a missing one: integers beside missing ones, stored as 7.0, as 7."""
+        rounded = pa.types.is_floating(self._data[name].type)
+        for value in self.values(name):
+            yield None if value is None else str(int(value) if rounded and value.is_integer() else value)
+
     def numbers(self, name: str) -> np.ndarray:
         """Returns a column as numbers, [N]: int64 if all are integers and none is missing, else float64 with NaN for missing.
 
@@ -177,7 +183,8 @@ class Table:
         kind = self.kind(name)
         if kind not in (INTEGER, NUMBER, CATEGORY, MISSING):
             row, value = next((row, each) for row, each in enumerate(self.values(name)) if not _is_number(each))
-            raise DataError(f"{self.place(row)}: column {quoted(name)} is {quoted(str(value))}; it must be a number.")
+            number = "a number, without commas" if "," in str(value) else "a number"
+            raise DataError(f"{self.place(row)}: column {quoted(name)} is {quoted(str(value))}; it must be {number}.")
         if kind == MISSING:
             return np.full(len(self), np.nan)
         try:
@@ -206,7 +213,10 @@ class Table:
 
     def described(self) -> str:
         """Returns the columns with kind and sample, for messages: ``'query' (text, such as 'what is …'), …``."""
-        shown = [f"{quoted(name)} ({self.kind(name)}, such as {self.sample(name)})" for name in self.names[:20]]
+        shown = []
+        for name in self.names[:20]:
+            sample = "without values" if self.first(name) is None else f"such as {self.sample(name)}"
+            shown.append(f"{quoted(name)} ({self.kind(name)}, {sample})")
         return ", ".join(shown) + (f" and {len(self.names) - 20} more" if len(self.names) > 20 else "")
 
     def taken(self, rows: np.ndarray) -> Table:

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tempplug_adapters.data_files.roles import ANY, INTEGER, NUMBER, TEXT, TEXTS as LIST_OF_TEXTS, Role
+from tempplug_adapters.data_files.roles import ANY, TEXT, TEXTS as LIST_OF_TEXTS, Role
 
 ANCHOR: Final = Role(
     "anchor",
     (TEXT,),
     (
         *("anchor", "query", "question", "sentence1", "premise", "sentence", "text", "title", "question1", "text1", "sent0"),
-        *("sentence_a", "text_a", "view_a", "claim", "prompt", "headline"),
+        *("sentence_a", "text_a", "view_a", "claim", "headline"),
     ),
 )
 POSITIVE: Final = Role(
@@ -22,14 +22,17 @@ POSITIVE: Final = Role(
     (
         *("positive", "pos", "document", "answer", "passage", "context", "sentence2", "hypothesis", "positives", "doc"),
         *("question2", "text2", "sent1", "sentence_b", "text_b", "view_b", "body", "abstract", "summary", "response"),
-        *("paraphrase", "positive_passage", "positive_document"),
+        *("paraphrase", "positive_passage", "positive_passages", "positive_document", "positive_ctxs"),
     ),
     required=False,
 )
 NEGATIVE: Final = Role(
     "negative",
     (TEXT, LIST_OF_TEXTS),
-    ("negative", "neg", "negatives", "hard_negative", "hard_negatives", "hard_neg", "negative_passage", "contradiction"),
+    (
+        *("negative", "neg", "negatives", "hard_negative", "hard_negatives", "hard_neg", "negative_passage"),
+        *("negative_passages", "negative_ctxs", "hard_negative_ctxs", "contradiction"),
+    ),
     many=True,
     required=False,
 )
@@ -44,12 +47,23 @@ ID: Final = Role(
 )
 SCORE: Final = Role(
     "score",
-    (NUMBER, INTEGER),
-    ("score", "similarity", "similarity_score", "relatedness_score", "relevance", "grade", "rating"),
+    ANY,
+    (
+        *("score", "similarity", "similarity_score", "cosine_similarity", "relatedness_score", "relevance", "grade", "rating"),
+        *("sim", "scores", "gold_score", "quality"),
+    ),
+    many=True,
     required=False,
 )
 LABEL: Final = Role(
-    "label", ANY, ("label", "labels", "gold_label", "is_duplicate", "entailment_judgment", "entailment"), required=False
+    "label",
+    ANY,
+    (
+        *("label", "labels", "gold_label", "is_duplicate", "duplicate", "entailment_judgment", "entailment_label", "entailment"),
+        *("is_paraphrase", "is_match", "match", "is_relevant", "relevant", "is_positive"),
+    ),
+    many=True,
+    required=False,
 )
 GROUP: Final = Role(
     "group",

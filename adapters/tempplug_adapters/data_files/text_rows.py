@@ -5,6 +5,8 @@ The texts stay in the mapped table and are read by position, so that millions of
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +19,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from tempplug.errors import ConfigError, DataError, nearest, quoted
 from tempplug_adapters.data_files.column_kinds import is_text
 from tempplug_adapters.data_files.delimited_text import first_rows
-from tempplug_adapters.data_files.roles import Assigned, Role, assign
+from tempplug_adapters.data_files.roles import TEXT, Assigned, Role, assign
 from tempplug_adapters.data_files.tables import Table, open_lines, open_table
 from tempplug_adapters.data_files.text_roles import GRADES, LINES, TEXTS, texts_of
 from tempplug_adapters.data_files.text_streams import file_kind
@@ -183,6 +185,12 @@ def open_texts(
     table, (anchor, positive, negative) = assigned.table, (role.name for role in roles[:3])
     if roles[1].required and positive not in assigned:
         raise DataError(f"{path} contains single texts; wanted are pairs, a table with columns for {anchor} and {positive}.")
+    if negative in assigned and positive not in assigned and not whole:
+        raise ConfigError(
+            f"{path}: {quoted(assigned.column(negative))} is a hard {negative}, but no column is the {positive}. Name it: "
+            f"{roles[1].option('COLUMN')}; or take the texts alone: --columns {shlex.quote(assigned.column(anchor))}. It has: "
+            f"{table.described()}."
+        )
     kept, notes = _met(table, where)
     if positive in assigned:
         graded, more = _graded(assigned, min_score, bool(columns or where or whole))
@@ -273,25 +281,30 @@ def _graded(assigned: Assigned, min_score: float | None, declared: bool) -> tupl
     """Returns which pairs are positive by their score or label, [N] bool.
 
     Raises:
-        ConfigError: they differ and it is not declared which are positive, or there is no score.
+        ConfigError: they differ and it is not declared which are positive, or there is no score, or several.
     """
     table = assigned.table
+    grades = [(role, name) for role in GRADES for name in assigned.columns.get(role, ())]
     if min_score is not None:
-        role = next((role for role in GRADES if role in assigned), None)
-        if role is None:
+        if not grades:
             raise ConfigError(f"min_score={min_score:g}: {table.path} has no score. It has: {table.described()}.")
-        scores = table.numbers(assigned.column(role)).astype(float)
-        kept = scores >= min_score
+        role, name = grades[0]
+        if len(assigned.columns[role]) > 1:
+            several = " or ".join(map(quoted, assigned.columns[role]))
+            raise ConfigError(f"min_score={min_score:g}: of {several} in {table.path}, name one: --columns {role}={name}.")
+        kept = table.numbers(name).astype(float) >= min_score
         return kept, [f"{kept.sum():,} of {len(table):,} pairs have a {role} of at least {min_score:g}"]
-    for role in () if declared else (each for each in GRADES if each in assigned):
-        name = assigned.column(role)
+    for role, name in () if declared else grades:
         different = pc.unique(table.column(name)).drop_null()
         if len(different) > 1:
             example = different[0].as_py()
-            flag = f"--where {name}={example}" if table.kind(name) == "text" else "--min-score N"
+            flag = f"--where {shlex.quote(f'{name}={example}')}" if table.kind(name) == TEXT else "--min-score N"
+            if re.fullmatch(r"[\d.,]+", str(example)) and table.kind(name) == TEXT:
+                flag = f"--min-score N after you write {name} with decimal points"
+            pair = shlex.join(names[0] for names in list(assigned.columns.values())[:2])
             raise ConfigError(
                 f"{table.path}: the pairs differ in their {role}, column {quoted(name)} (such as {quoted(str(example))} and "
                 f"{quoted(str(different[1].as_py()))}), and only some may be positive. Choose them, {flag}, or take all: "
-                f"--columns {' '.join(names[0] for names in list(assigned.columns.values())[:2])}."
+                f"--columns {pair}."
             )
     return np.ones(len(table), bool), []

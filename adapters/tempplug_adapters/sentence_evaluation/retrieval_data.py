@@ -108,8 +108,8 @@ def _texts(file: Path) -> dict[str, str]:
         raise DataError(f"{file} must have 'id' (or '_id') and 'text'. It has: {table.described()}.") from error
     columns = [table.values(name) for role in ("title", "text") for name in assigned.columns.get(role, ())]
     texts: dict[str, str] = {}
-    for row, (key, *parts) in enumerate(zip(table.values(assigned.column("id")), *columns, strict=True)):
-        if key is None or str(key) in texts:
-            raise DataError(f"{table.place(row)}: {'id is missing' if key is None else f'id {quoted(str(key))} occurs twice'}.")
-        texts[str(key)] = " ".join(str(part) for part in parts if part is not None).strip()
+    for row, (key, *parts) in enumerate(zip(table.ids(assigned.column("id")), *columns, strict=True)):
+        if key is None or key in texts:
+            raise DataError(f"{table.place(row)}: {'id is missing' if key is None else f'id {quoted(key)} occurs twice'}.")
+        texts[key] = " ".join(str(part) for part in parts if part is not None).strip()
     return texts

@@ -101,10 +101,8 @@ class SentenceMethod(Method[R, S]):
         notes = [] if len(texts) == len(table) else [f"a vector for each text of {', '.join(named)}: {len(table)} rows"]
         counts = [len(sample.texts) for sample in rows]
         if "id" in rows.assigned:
-            ids = table.values(rows.assigned.column("id"))
-            more["id"] = [
-                None if key is None else str(key) for key, count in zip(ids, counts, strict=True) for _ in range(count)
-            ]
+            ids = table.ids(rows.assigned.column("id"))
+            more["id"] = [key for key, count in zip(ids, counts, strict=True) for _ in range(count)]
         if len(texts) > len(table):
             more["row"] = [row for row, count in enumerate(counts) for _ in range(count)]
         return Inputs(texts, texts, more, notes)
