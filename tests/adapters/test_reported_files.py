@@ -59,9 +59,9 @@ READ: dict[str, tuple[str, Write, dict[str, Any], list[Sample]]] = {
     ),
     "huggingface/datasets#2799: texts that are dates": (
         "t.jsonl",
-        of_lines({"query": "2021-08-13", "answer": "a"}, {"query": "2021-08-13T10:00:00Z?", "answer": "b"}),
+        of_lines({"query": "a", "pos": ["2021-08-13"]}, {"query": "c", "pos": ["2021-08-13T10:00:00Z", "2021-08-14"]}),
         {},
-        [Sample("2021-08-13", ("a",)), Sample("2021-08-13T10:00:00Z?", ("b",))],
+        [Sample("a", ("2021-08-13",)), Sample("c", ("2021-08-13T10:00:00Z", "2021-08-14"))],
     ),
     "huggingface/sentence-transformers#2791: positive before anchor": (
         "t",
@@ -77,15 +77,15 @@ READ: dict[str, tuple[str, Write, dict[str, Any], list[Sample]]] = {
     ),
     "huggingface/sentence-transformers#1178: some pairs without a hard negative": (
         "t.jsonl",
-        of_lines({"query": "a", "positive": "b", "negative": "x"}, {"query": "c", "positive": "d"}),
+        of_lines({"query": "a", "positive": "b"}, {"query": "c", "positive": "d", "negative": "y"}),
         {},
-        [Sample("a", ("b",), ("x",)), Sample("c", ("d",))],
+        [Sample("a", ("b",)), Sample("c", ("d",), ("y",))],
     ),
     "huggingface/sentence-transformers#3072: negative1, negative2 of some": (
         "t.parquet",
-        of_arrow({"anchor": ["a", "c"], "positive": ["b", "d"], "negative1": ["x", "y"], "negative2": ["z", None]}),
+        of_arrow({"anchor": ["a", "c"], "positive": ["b", "d"], "negative1": ["x", "y"], "negative2": [None, "z"]}),
         {},
-        [Sample("a", ("b",), ("x", "z")), Sample("c", ("d",), ("y",))],
+        [Sample("a", ("b",), ("x",)), Sample("c", ("d",), ("y", "z"))],
     ),
     "huggingface/sentence-transformers#3072: lists of different lengths": (
         "t.jsonl",
@@ -109,7 +109,7 @@ READ: dict[str, tuple[str, Write, dict[str, Any], list[Sample]]] = {
     ),
     "pandas-dev/pandas#22661: a quote that stays open": (
         "t.tsv",
-        of_lines("id\ttext\tscore", '3\tabc\t5.6', '4\t"abc"\t4.3', '5\t"error\t3.3'),
+        of_lines("id\ttext\tscore", "3\tabc\t5.6", '4\t"abc"\t4.3', '5\t"error\t3.3'),
         {},
         [Sample("abc"), Sample('"abc"'), Sample('"error')],
     ),
@@ -265,7 +265,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
     ),
     "pandas-dev/pandas#22661: no header": (
         "t.tsv",
-        of_lines('3\tabc\t5.6', '4\t"abc"\t4.3', '5\t"error\t3.3'),
+        of_lines("3\tabc\t5.6", '4\t"abc"\t4.3', '5\t"error\t3.3'),
         {"roles": TEXTS},
         r"no column is clearly the anchor\. Name it: --columns anchor=abc .* If its first line is no header, write one",
     ),

@@ -7,7 +7,19 @@ from typing import Any, Final
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from tempplug_adapters.data_files.roles import CATEGORY, IMAGE, INTEGER, LISTED, MISSING, NUMBER, OTHER, TEXT, TEXTS, TIME, VECTOR
+from tempplug_adapters.data_files.roles import (
+    CATEGORY,
+    IMAGE,
+    INTEGER,
+    LISTED,
+    MISSING,
+    NUMBER,
+    OTHER,
+    TEXT,
+    TEXTS,
+    TIME,
+    VECTOR,
+)
 
 MISSING_NUMBERS: Final = ("", "nan", "na", "n/a", "<na>", "null", "none", "nat")
 """Words, in lower case, that stand for a missing number or time."""

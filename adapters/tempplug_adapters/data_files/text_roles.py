@@ -59,7 +59,16 @@ LABEL: Final = Role(
     "label",
     ANY,
     (
-        *("label", "labels", "gold_label", "is_duplicate", "duplicate", "entailment_judgment", "entailment_label", "entailment"),
+        *(
+            "label",
+            "labels",
+            "gold_label",
+            "is_duplicate",
+            "duplicate",
+            "entailment_judgment",
+            "entailment_label",
+            "entailment",
+        ),
         *("is_paraphrase", "is_match", "match", "is_relevant", "relevant", "is_positive"),
     ),
     many=True,
