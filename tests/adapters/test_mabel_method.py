@@ -38,6 +38,10 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = [*(folder / "pairs.tsv").read_text().splitlines()[:9], "a dog sold .\ta dog .", "the king found her car .\this ."]
     (folder / "mixed.tsv").write_text("\n".join(lines))
     (folder / "list.tsv").write_text((folder / "gender_words.tsv").read_text() + "him\ther\nhis\ther\n")
+    (folder / "labels.tsv").write_text(
+        "gold_label\tpremise\thypothesis\nentailment\tthe king\tthe man\nneutral\ta queen\tthe king\n"
+    )
+    (folder / "words.tsv").write_text("premise\tn\n" + "the king\t1\n" * 3)
     (folder / "none.tsv").write_text("premise\thypothesis\n" + "a dog sold\ta dog\n" * 3)
     return folder
 
@@ -223,6 +227,8 @@ def test_counterfactuals_that_a_file_has_are_kept(toys: Path, tmp_path: Path) ->
         (["--data-dir", "."], "MABEL's list of words needs gender_words.tsv, which is not in ., its text/bias or its bias"),
         (["--evaluate", "--data-dir", "."], "StereoSet needs stereoset_test_gender_intrasentence.jsonl.gz, which is not in .,"),
         (["--columns", "premise"], "columns=premise must be two names, a pair, or four, with its counterfactual."),
+        (["--dataset", "TOYS/labels.tsv"], "differ in their label, column 'gold_label' (such as 'entailment' and 'neutral')"),
+        (["--dataset", "TOYS/words.tsv"], "no column is clearly the hypothesis. Name it: --columns hypothesis=COLUMN"),
         (["--dataset", "TOYS/none.tsv"], "holds 0 pairs with a gender word; training needs at least 2."),
         (["--model-name-or-path", "TOYS/bare"], "masked language model with the head that it was pretrained with."),
     ],

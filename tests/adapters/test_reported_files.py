@@ -1,4 +1,4 @@
-"""Files of public bug reports, in which well-known libraries read data wrongly without saying so, or failed without a reason."""
+"""Files of public bug reports: well-known libraries read them wrongly without saying so, or failed without a reason."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _TIME = r"^\d{4}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d(\.\d+)?)?( ?(Z|UTC|[+-]\d\d:?(
 
 
 def kind_of_column(column: Any) -> str:
-    """Returns the kind of all values of a column; texts that are all integers, numbers, ISO times or lists are of these kinds."""
+    """Returns the kind of all values of a column; texts that are all integers, numbers, ISO times or lists are of that kind."""
     kind = column.type
     if pa.types.is_null(kind):
         return MISSING

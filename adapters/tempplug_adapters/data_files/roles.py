@@ -211,7 +211,8 @@ def _usual(table: Table, role: Role, columns: Sequence[str]) -> tuple[str, ...]:
         named = [column for column in named if column not in unfit]
         return tuple(named) if len(named) == 1 or role.many else ()
     if unfit:
-        remedy = _REMEDIES.get(table.kind(unfit[0]), "Rename it, or name the columns with --columns")
+        other = f"Name another column, {role.option('COLUMN')}, or rename this one"
+        remedy = _REMEDIES.get(table.kind(unfit[0]), other)
         raise ConfigError(f"{table.path}: {_unfit(table, role, unfit[0])}. {remedy}. It has: {table.described()}.")
     if len(named) > 1 and not role.many:
         raise ConfigError(

@@ -202,7 +202,10 @@ def open_texts(
             place = table.place(int(lacking.argmax())).removeprefix(f"{path}, ")
             said = f"{lacking.sum():,} of {len(table):,} rows have no {role}, {place} first"
             if whole:
-                raise DataError(f"{path}: {said}: remove them, or fill them in, so that each row has a vector.")
+                other = f" Or name the columns that all rows have: --columns {shlex.quote(assigned.column(anchor))}."
+                raise DataError(
+                    f"{path}: {said}: remove them, or fill them in, so that each row has a vector.{other * (role == positive)}"
+                )
             kept, notes = kept & (counts[role] > 0), [*notes, f"left out: {said}"]
     used = {*counts, *(GRADES if min_score is not None else ()), *(("id",) if whole else ())}
     assigned, positions = assigned.of(used), np.flatnonzero(kept)[:most]

@@ -39,7 +39,7 @@ class MabelRecipe(Recipe):
     it uses (linear decay without warm-up, no weight decay, gradients clipped to norm 1); the last state is kept.
 
     Raises:
-        ConfigError: a setting is out of range, or ``columns`` names neither two nor four.
+        ConfigError: a setting is out of range, or ``columns`` names one or three, or more than four.
     """
 
     loss: LossRecipe = SimCSERecipe.loss
@@ -75,10 +75,10 @@ class MabelRecipe(Recipe):
     columns: Annotated[
         tuple[str, ...],
         Words(
-            help="premise and hypothesis; or four: also the counterfactuals of both, which are used unchanged; or role=column, "
-            "role one of premise, hypothesis, counterfactual"
+            help="of premise and hypothesis; or four: also of the counterfactuals of both, which are used unchanged; or "
+            "role=column, role one of premise, hypothesis, counterfactual; none: by their usual names, such as sentence1"
         ),
-    ] = ("premise", "hypothesis")
+    ] = ()
     where: Annotated[tuple[str, ...], Words(help="conditions column=value that a row must meet, such as label=entailment")] = ()
     max_train_samples: Annotated[int | None, integer_or_none("number of pairs, from the first; none: all", 2)] = None
 
@@ -94,7 +94,7 @@ class MabelRecipe(Recipe):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.columns) not in (2, 4) and not any("=" in column for column in self.columns):
+        if len(self.columns) not in (0, 2, 4) and not any("=" in column for column in self.columns):
             raise ConfigError(f"columns={' '.join(self.columns)} must be two names, a pair, or four, with its counterfactual.")
 
 

@@ -78,7 +78,7 @@ class SimCSERecipe(Recipe):
     ] = None
     positives: Annotated[
         str | None,
-        Choice(POSITIVES, optional=True, help="of several positives of an anchor: one, drawn each epoch, or all, a pair each"),
+        Choice(POSITIVES, optional=True, help="of several positives of an anchor: one, drawn each epoch, or all, a pair each; none: one"),
     ] = None
     hard_negatives: Annotated[
         int | None,
@@ -167,7 +167,8 @@ METHOD = MethodInfo(
     target="tempplug_adapters.simcse.method:SimCSEMethod",
     recipes=_recipes(),
     datasets=(
-        "file of sentences (.txt, one a line: two dropout views of each), or of pairs or triplets whose third sentence is a "
-        "hard negative (.csv, .tsv, .jsonl, .json, .parquet, .arrow, a folder of datasets); text also as .gz"
+        "file of sentences (.txt, one a line: two dropout views of each), or a table of sentences, or of pairs and perhaps "
+        "their hard negatives (.csv, .tsv, .jsonl, .json, .parquet, .arrow, a folder of datasets, OWNER/NAME on the hub); text "
+        "also as .gz"
     ),
 )

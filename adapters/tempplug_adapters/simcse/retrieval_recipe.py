@@ -61,7 +61,7 @@ METHOD = MethodInfo(
     target="tempplug_adapters.simcse.retrieval_method:RetrievalMethod",
     recipes={"bert": _BERT},
     datasets=(
-        "file of pairs, or of queries with several positives and hard negatives (.csv, .tsv, .jsonl, .json, .parquet, .arrow, "
-        "a folder of datasets); text also as .gz"
+        "table of pairs, or of queries with several positives and hard negatives (.csv, .tsv, .jsonl, .json, .parquet, .arrow, "
+        "a folder of datasets, OWNER/NAME on the hub); text also as .gz"
     ),
 )
