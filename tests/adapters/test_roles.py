@@ -66,7 +66,11 @@ UNCLEAR: list[tuple[dict[str, Any], str, str]] = [
     ({"id": "x", "": "y"}, "", "no column is clearly the anchor. Name it: --columns anchor=COLUMN"),
     ({"query": "x", "title": "y"}, "", r"'query' and 'title' could each be the anchor\. Choose one: --columns anchor=query\."),
     ({"query": "x", "answer": 42}, "", "'answer' is an integer, such as '42', but positive must be a text or a list of texts"),
-    ({"text": 0.8}, "", "'text' is a number, such as '0.8', but anchor must be a text. Name another column, --columns anchor=COLUMN, or r"),
+    (
+        {"text": 0.8},
+        "",
+        "'text' is a number, such as '0.8', but anchor must be a text. Name another column, --columns anchor=COLUMN, or r",
+    ),
     ({"query": "x"}, "anchor=qery", r"has no column 'qery'\. Did you mean 'query'\? It has: 'query' \(text"),
     ({"query": "x", "n": "7"}, "query n", "'n' is an integer, such as '7', but positive must be a text"),
     ({"query": "x", "n": None}, "query n", "'n' has no values, but positive must be"),

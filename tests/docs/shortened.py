@@ -108,6 +108,8 @@ FILES: dict[str, Callable[[Path], object]] = {
     "pictures": save_pictures,
     "collections": lambda path: save_collection(path / "own"),
     "pairs.jsonl": lines(*(json.dumps({"anchor": a, "positive": b}) for a, b in PAIRS)),
+    "faq.csv": lines("id,question,answer", *(f"{n},{a},{b}" for n, (a, b) in enumerate(PAIRS))),
+    "articles.csv": lines("worse,wrong,body,title", *(f"no,none,{b},{a}" for a, b in PAIRS)),
     "nli_for_simcse.csv": lines(
         "sent0,sent1,hard_neg", *(f"{a},{b},{other}" for (a, b), (other, _) in zip(PAIRS, reversed(PAIRS), strict=True))
     ),

@@ -78,7 +78,11 @@ class SimCSERecipe(Recipe):
     ] = None
     positives: Annotated[
         str | None,
-        Choice(POSITIVES, optional=True, help="of several positives of an anchor: one, drawn each epoch, or all, a pair each; none: one"),
+        Choice(
+            POSITIVES,
+            optional=True,
+            help="of several positives of an anchor: one, drawn each epoch, or all, a pair each; none: one",
+        ),
     ] = None
     hard_negatives: Annotated[
         int | None,
