@@ -1,7 +1,7 @@
 """Writes the tables of usual column names in ``docs/data.md`` anew: ``python docs/tools/role_tables.py``.
 
-A table follows ``<!-- roles MODULE:NAME -->``, where NAME of ``tempplug_adapters.MODULE`` is a `Role` or a tuple of some; several
-are separated by blanks. A test writes the tables again, and looks for roles that the page lacks.
+A table follows ``<!-- roles MODULE:NAME -->``, where NAME of ``tempplug_adapters.MODULE`` is a `Role` or a tuple of them;
+several are separated by blanks. A test writes the tables again, and looks for roles that the page lacks.
 """
 
 from __future__ import annotations

@@ -55,8 +55,8 @@ def _json_block(path: Path, content: bytes, line: int) -> Any:
     options = arrow_json.ReadOptions(block_size=len(content) + 1)
     try:
         table = arrow_json.read_json(io.BytesIO(content), options)
-        if dated := {field.name: _without_times(field.type) for field in table.schema if _has_times(field.type)}:
-            schema = pa.schema([(field.name, dated.get(field.name, field.type)) for field in table.schema])
+        schema = pa.schema([(field.name, _without_times(field.type)) for field in table.schema])
+        if schema != table.schema:
             table = arrow_json.read_json(io.BytesIO(content), options, arrow_json.ParseOptions(schema))
     except pa.ArrowException:
         table = None  # the rows are read one by one, which finds the line
@@ -136,10 +136,6 @@ def _inexact(array: Any) -> bool:
 
 def _is_nested(kind: Any) -> bool:
     return bool(pa.types.is_struct(kind) or pa.types.is_list(kind))
-
-
-def _has_times(kind: Any) -> bool:
-    return pa.types.is_timestamp(kind) or any(_has_times(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _without_times(kind: Any) -> Any:

@@ -264,30 +264,26 @@ class _Store:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Returns one table of several, whose columns may differ; one that has several types becomes texts."""
+    """Returns one table of several, whose columns may differ."""
+    names = list(dict.fromkeys(name for part in parts for name in part.column_names))
+    return pa.table([_joined_column(parts, name) for name in names], names, metadata=parts[0].schema.metadata)
+
+
+def _joined_column(parts: Sequence[Any], name: str) -> Any:
+    """Returns a column of several tables, null where a table lacks it; of several types, it becomes texts."""
+    each = [part.select([name]) if name in part.column_names else pa.table({name: pa.nulls(len(part))}) for part in parts]
     try:
-        return pa.concat_tables(parts, promote_options="permissive")
+        return pa.concat_tables(each, promote_options="permissive")[name]
     except pa.ArrowException:
-        names = list(dict.fromkeys(name for part in parts for name in part.column_names))
-        columns = []
-        for name in names:
-            each = [
-                part.select([name]) if name in part.column_names else pa.table({name: pa.nulls(len(part))}) for part in parts
-            ]
-            try:
-                columns.append(pa.concat_tables(each, promote_options="permissive")[name])
-            except pa.ArrowException:
-                columns.append(pa.chunked_array([_words(chunk) for part in each for chunk in part[name].chunks], pa.string()))
-        return pa.table(columns, names)
+        return pa.chunked_array([_words(chunk) for part in each for chunk in part[name].chunks], pa.string())
 
 
 def _words(chunk: Any) -> Any:
-    if pa.types.is_string(chunk.type):
-        return chunk
     values = chunk.to_pylist()
-    return pa.array(
-        [None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values], pa.string()
-    )
+    words = [
+        each if each is None or isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str) for each in values
+    ]
+    return pa.array(words, pa.string())
 
 
 def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[Any]:

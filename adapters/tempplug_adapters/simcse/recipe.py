@@ -81,7 +81,7 @@ class SimCSERecipe(Recipe):
         Choice(
             POSITIVES,
             optional=True,
-            help="of several positives of an anchor: one, drawn each epoch, or all, a pair each; none: one",
+            help="of an anchor with several: one, drawn each epoch, or all, a pair each; none: one",
         ),
     ] = None
     hard_negatives: Annotated[
@@ -120,7 +120,12 @@ class SimCSERecipe(Recipe):
 
     def known_tasks(self) -> tuple[str, ...]:
         """Returns the tasks, each once, with those that ``sts`` and ``transfer`` stand for; raises UnknownNameError."""
-        return _written_out(self.tasks)
+        known, tasks = (*TASK_GROUPS, *STS_TASKS, *TRANSFER_TASKS), dict[str, None]()
+        for task in self.tasks:
+            if task not in known:
+                raise UnknownNameError(f"unknown task '{task}'.{nearest(task, known)} Known: {', '.join(known)}.")
+            tasks |= dict.fromkeys(TASK_GROUPS.get(task, (task,)))
+        return tuple(tasks)
 
     def tasks_of(self, known: Sequence[str]) -> list[str]:
         """Returns those of the tasks to measure that are among ``known``."""
@@ -128,16 +133,6 @@ class SimCSERecipe(Recipe):
 
 
 _ROBERTA = {"model_name_or_path": "roberta-base"}
-
-
-def _written_out(tasks: Sequence[str]) -> tuple[str, ...]:
-    """Returns the tasks, each once, with those that ``sts`` and ``transfer`` stand for; raises UnknownNameError."""
-    known, found = (*TASK_GROUPS, *STS_TASKS, *TRANSFER_TASKS), dict[str, None]()
-    for task in tasks:
-        if task not in known:
-            raise UnknownNameError(f"unknown task '{task}'.{nearest(task, known)} Known: {', '.join(known)}.")
-        found |= dict.fromkeys(TASK_GROUPS.get(task, (task,)))
-    return tuple(found)
 
 
 def _with(strategy: str) -> LossRecipe:
