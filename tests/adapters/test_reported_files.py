@@ -372,6 +372,17 @@ def test_a_collection_joins_ids_that_pandas_made_floating_point(tmp_path: Path) 
     collection = load_collection("tay", tmp_path)
     assert collection.documents == {"1": "a", "2": "t b"}
     assert collection.relevance == {"PLAIN-1": {"2": 1}, "0002": {"1": 2}}
+    assert collection.columns == "documents '_id', 'title', 'text'; queries '_id', 'text'"
+
+
+def test_documents_without_a_text_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "tay/qrels").mkdir(parents=True)
+    of_lines({"_id": "1", "text": "a"}, {"_id": "2", "text": " "}, {"_id": "3", "text": None})(tmp_path / "tay/corpus.jsonl")
+    of_lines({"_id": "q", "text": "q"})(tmp_path / "tay/queries.jsonl")
+    of_lines("query-id\tcorpus-id\tscore", "q\t1\t1")(tmp_path / "tay/qrels/test.tsv")
+    collection = load_collection("tay", tmp_path)
+    assert collection.documents == {"1": "a", "2": "", "3": ""}
+    assert collection.columns == "documents '_id', 'text' (2 of 3 without text); queries '_id', 'text'"
 
 
 def test_a_quote_of_a_text_is_not_lost_behind_a_blank(tmp_path: Path) -> None:

@@ -106,7 +106,8 @@ def write(folder: Path, name: str, *, beir: bool = False, packed: bool = False, 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_collection_is_read_in_both_layouts(tmp_path: Path, beir: bool, packed: bool) -> None:
     write(tmp_path / "retrieval", "toy", beir=beir, packed=packed)
-    wanted = Collection({"1": "A title one", "2": "two"}, {"q": "which"}, {"q": {"2": 2}})
+    columns = "documents '{0}', 'title', 'text'; queries '{0}', 'text'".format("_id" if beir else "id")
+    wanted = Collection({"1": "A title one", "2": "two"}, {"q": "which"}, {"q": {"2": 2}}, columns)
     assert load_collection("toy", tmp_path) == wanted
     with pytest.raises(UnknownNameError, match=r"unknown collection 'toi'.*toy"):
         load_collection("toi", tmp_path)
@@ -295,7 +296,9 @@ def test_a_training_improves_chooses_by_held_out_pairs_and_opens_again(
     found = json.loads(output.read_text())
     assert found["scores"]["toy"] == pytest.approx({name.removeprefix("toy_"): after[name] for name in after if "toy" in name})
     assert found["bm25"]["toy"] == measure(bm25(load_collection("toy", toys)), load_collection("toy", toys))
-    row = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("toy"))
+    said = capsys.readouterr().out
+    assert "columns  toy: documents 'id', 'text'; queries 'id', 'text'\n" in said
+    row = next(line.split() for line in said.splitlines() if line.startswith("toy "))
     assert row[:4] == ["toy", "40", "40", f"{after['toy_ndcg@10']:.2f}"]
     assert found["max_length"] == 32
 

@@ -121,8 +121,7 @@ def _check_retrieval(options: Namespace) -> None:
     if options.data_dir is None:
         raise ConfigError("--data-dir is missing: name the folder with the collections, or set TEMPPLUG_DATA.")
     options.tasks = options.tasks or list(collections_in(options.data_dir))
-    for name in options.tasks:
-        load_collection(name, options.data_dir)
+    options.columns = {name: load_collection(name, options.data_dir).columns for name in options.tasks}
 
 
 def _retrieval(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress: Progress) -> dict[str, Any]:
@@ -138,6 +137,7 @@ def _retrieval_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     heads = ("nDCG@10", "MRR@10", "Recall@100", *(["BM25 nDCG@10"] if options.bm25 else []))
     lines = [
         f"data     {options.data_dir}, cosine similarity",
+        *(f"columns  {name}: {columns}" for name, columns in options.columns.items()),
         f"{'task':<16} {'queries':>8} {'documents':>10}" + "".join(f"{head:>{len(head) + 3}}" for head in heads),
     ]
     for task, scores in found["scores"].items():

@@ -27,11 +27,13 @@ class Collection:
         documents: text by id, title first.
         queries: text by id.
         relevance: by query, the degree of relevance of each relevant document, at least 1.
+        columns: those that were read of documents and queries, in words.
     """
 
     documents: Mapping[str, str]
     queries: Mapping[str, str]
     relevance: Mapping[str, Mapping[str, int]]
+    columns: str = ""
 
 
 def find_retrieval_folder(data_dir: str | Path) -> Path:
@@ -56,7 +58,7 @@ def load_collection(name: str, data_dir: str | Path) -> Collection:
         DataError: a file is missing or malformed, an id occurs twice, or a judgement names an unknown id.
     """
     corpus, asked, judged = files_of(name, data_dir)
-    documents, queries = _texts(corpus), _texts(asked)
+    (documents, of_documents), (queries, of_queries) = _texts(corpus), _texts(asked)
     relevance: dict[str, dict[str, int]] = {}
     for place, (query, document, score) in read_tsv(judged, ("query-id", "corpus-id", "score")):
         if query not in queries or document not in documents:
@@ -67,7 +69,8 @@ def load_collection(name: str, data_dir: str | Path) -> Collection:
             relevance.setdefault(query, {})[document] = int(score)
     if not relevance:
         raise DataError(f"collection '{name}' of {find_retrieval_folder(data_dir)} has no query with a relevant document.")
-    return Collection(documents, {each: queries[each] for each in relevance}, relevance)
+    columns = f"documents {of_documents}; queries {of_queries}"
+    return Collection(documents, {each: queries[each] for each in relevance}, relevance, columns)
 
 
 def files_of(name: str, data_dir: str | Path) -> tuple[Path, Path, Path]:
@@ -97,8 +100,8 @@ def _wanted(folder: Path, name: str, part: str) -> Path:
     return file
 
 
-def _texts(file: Path) -> dict[str, str]:
-    """Returns the texts of a table by id; title and text are joined by a blank."""
+def _texts(file: Path) -> tuple[dict[str, str], str]:
+    """Returns the texts of a table by id, and the names of its columns; title and text are joined by a blank."""
     from tempplug_adapters.data_files.tables import open_table  # needs pyarrow, which --help does not
 
     table = open_table(file)
@@ -106,10 +109,12 @@ def _texts(file: Path) -> dict[str, str]:
         assigned = assign(table, _ROLES)
     except ConfigError as error:  # the names are those of the format, which no flag changes
         raise DataError(f"{file} must have 'id' (or '_id') and 'text'. It has: {table.described()}.") from error
-    columns = [table.values(name) for role in ("title", "text") for name in assigned.columns.get(role, ())]
+    names = [name for role in ("id", "title", "text") for name in assigned.columns.get(role, ())]
+    columns = [table.values(name) for name in names[1:]]
     texts: dict[str, str] = {}
-    for row, (key, *parts) in enumerate(zip(table.ids(assigned.column("id")), *columns, strict=True)):
+    for row, (key, *parts) in enumerate(zip(table.ids(names[0]), *columns, strict=True)):
         if key is None or key in texts:
             raise DataError(f"{table.place(row)}: {'id is missing' if key is None else f'id {quoted(key)} occurs twice'}.")
         texts[key] = " ".join(str(part) for part in parts if part is not None).strip()
-    return texts
+    empty = sum(not text for text in texts.values())
+    return texts, ", ".join(map(quoted, names)) + (f" ({empty:,} of {len(texts):,} without text)" if empty else "")
