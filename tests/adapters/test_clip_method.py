@@ -282,7 +282,7 @@ def test_faults_are_named(model: Path, tiny_bert: Path, tmp_path: Path) -> None:
             ConfigError,
             "could each be the caption. Choose one: --caption-column text",
         ),
-        (str(tmp_path), {"text": ""}, ConfigError, r"no column is clearly the caption.* 'text' \(missing, such as nothing\)"),
+        (str(tmp_path), {"text": ""}, ConfigError, r"no column is clearly the caption.* 'text' \(missing, without values\)"),
         ("cifar1O", {}, UnknownNameError, r"no data set 'cifar1O'\. Did you mean 'cifar10'\?"),
         ("no-one/nothing", {}, DataError, "no-one/nothing cannot be loaded as images with captions"),
     ]:

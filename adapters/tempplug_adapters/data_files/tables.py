@@ -17,6 +17,7 @@ import mmap
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -265,13 +266,18 @@ class _Store:
 
 def _joined(parts: Sequence[Any]) -> Any:
     """Returns one table of several, whose columns may differ."""
+    with suppress(pa.ArrowException):
+        return pa.concat_tables(parts, promote_options="permissive")
     names = list(dict.fromkeys(name for part in parts for name in part.column_names))
     return pa.table([_joined_column(parts, name) for name in names], names, metadata=parts[0].schema.metadata)
 
 
 def _joined_column(parts: Sequence[Any], name: str) -> Any:
     """Returns a column of several tables, null where a table lacks it; of several types, it becomes texts."""
-    each = [part.select([name]) if name in part.column_names else pa.table({name: pa.nulls(len(part))}) for part in parts]
+    places = [part.schema.get_field_index(name) for part in parts]
+    each = [
+        pa.table({name: pa.nulls(len(part)) if place < 0 else part[place]}) for part, place in zip(parts, places, strict=True)
+    ]
     try:
         return pa.concat_tables(each, promote_options="permissive")[name]
     except pa.ArrowException:
