@@ -26,6 +26,7 @@ from tempplug.errors import TempplugError
 from tempplug_adapters.clip.captions import load_pairs
 from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
+from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 
@@ -59,13 +60,13 @@ def tables(edges: Any, features: Any, labels: Any = None, ending: str = ".csv") 
         paths = {name: folder / f"{name}{ending}" for name, write in files.items() if write is not None}
         for name, path in paths.items():
             files[name](path)
-        graph = load_graph(str(paths["e"]), None, folder, False, paths["x"], paths.get("y"))
+        graph = read_tables(paths["e"], paths["x"], paths.get("y")).graph
         found = (
             graph.edge_index.tolist(),
             None if graph.get("edge_weight") is None else graph.edge_weight.tolist(),
             graph.x.tolist(),
         )
-        return found if graph.y is None else (*found, graph.y.tolist())
+        return found if graph.y is None else (*found, graph.y.nan_to_num(-1).tolist())
 
     return read
 
