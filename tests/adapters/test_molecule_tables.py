@@ -57,7 +57,7 @@ LABELLED: dict[str, tuple[str, Write, str, list[list[float]], list[str] | None]]
     "pandas: a label beside a weight": (
         "m.parquet",
         of_pandas({"mol": SMILES, "Class": [0, 1, 1, 0], "MW": [46.1, 78.1, 60.1, 31.1]}, "to_parquet"),
-        "",
+        "label=Class",
         [[0], [1], [1], [0]],
         None,
     ),

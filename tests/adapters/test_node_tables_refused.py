@@ -39,7 +39,7 @@ REFUSED: dict[str, tuple[dict[str, Write], str, str]] = {
     "pandas: a missing feature": (
         {"e.csv": E, "x.csv": MISSING},
         "",
-        r"x\.csv, line 3: column 'age' is empty; it must be a number, such as the mean of the column",
+        r"x\.csv, line 3: column 'age' is empty; it must be a number, such as the column's mean",
     ),
     "pandas: a feature of words": (
         {"e.csv": E, "x.csv": of_frame(FRAME.assign(job=["a", "b", "a", "b"]), index=False)},
@@ -131,7 +131,7 @@ REFUSED: dict[str, tuple[dict[str, Write], str, str]] = {
     "labels: a blank line": (
         {"e.csv": E, "x.csv": X, "y.csv": BLANK},
         "",
-        r"y\.csv has labels of 3 nodes, but .*x\.csv features of 4: give a row for each, or a column id",
+        r"y\.csv, line 3 is blank, and rows are counted as nodes: take it out, or write what is missing as",
     ),
     "labels: a blank line, and a row for each node": (
         {"e.csv": E, "x.csv": X, "y.txt": of_lines("ant", "dog", "", "ant", "dog")},

@@ -161,40 +161,16 @@ _TABLES = {
 }
 
 
-_SMILES: Final = Role(
-    "smiles", (TEXT,), ("smiles", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "structure", "drug", "smi")
-)
-_LABEL: Final = Role(
-    "label",
-    (INTEGER, NUMBER, CATEGORY, MISSING),
-    ("label", "labels", "class", "y", "target", "activity", "active", "outcome"),
-    many=True,
-    required=False,
-)
-_IDS: Final = Role(
+_SMILES: Final = Role("smiles", (TEXT,), ("smiles", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "drug", "smi"))
+_LABEL: Final = Role("label", (INTEGER, NUMBER, CATEGORY, MISSING), (), many=True, required=False)
+_ID: Final = Role(
     "id",
     ANY,
-    (
-        *(
-            "id",
-            "mol_id",
-            "molecule_id",
-            "compound_id",
-            "chembl_id",
-            "drug_id",
-            "zinc_id",
-            "cid",
-            "num",
-            "idx",
-            "index",
-            "name",
-        ),
-        *("mol_name", "compound_name", "inchi", "inchikey", "inchi_key", "cas", "formula"),
-    ),
+    ("id", "mol_id", "molecule_id", "chembl_id", "drug_id", "cid", "num", "idx", "index", "name", "inchi", "inchikey", "cas"),
     many=True,
     required=False,
 )
-_ROLES: Final = (_SMILES, _LABEL, _IDS)
+_ROLES: Final = (_SMILES, _LABEL, _ID)
 LINES: Final = ("", ".smi", ".smiles", ".ism", ".can", ".txt")
 """Endings of files without columns."""
 
@@ -240,7 +216,7 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path, columns:
 
     Args:
         dataset: one of `DATASETS`, in any case; or a table with a column ``smiles`` and a column of 0, 1 or nothing for each
-            task. Words and ids are no labels, nor are other numbers beside a column ``label``.
+            task. Words and ids are no labels.
         data_dir: folder that holds ``graph/moleculenet/bbbp.tar.xz`` and the like; None downloads.
         cache_dir: where to.
         columns: of a table, ``role=column`` each, the role one of smiles, label, id, where names do not say it.
@@ -255,10 +231,15 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path, columns:
     table = open_table(path) if known is None else _published(known, path, data_dir)
     if not len(table):
         raise DataError(f"{path} holds no molecule.")
-    if known is None:
-        assigned = _with_tasks(assign(table, _ROLES, columns), columns)
-    else:
-        assigned = assign(table, _ROLES, [table.names[known.smiles], *table.names[known.tasks]])
+    given = columns if known is None else [table.names[known.smiles], *table.names[known.tasks]]
+    assigned = assign(table, _ROLES, given)
+    tasks = assigned.columns.get("label") or [name for name in assigned.unused if _is_task(table, name)]
+    if not tasks:
+        raise ConfigError(
+            f"{path}: no column is clearly a label, of 0, 1 or nothing. Name them: {_LABEL.option('A,B')}. It has: "
+            f"{table.described()}."
+        )
+    assigned = assigned.having(label=tasks)
     labels = np.stack([_label(assigned.table, name) for name in assigned.columns["label"]], 1)
     return MoleculeTable(_smiles(assigned, columns), torch.from_numpy(labels), assigned)
 
@@ -305,26 +286,10 @@ def _smiles(assigned: Assigned, columns: Sequence[str]) -> list[str]:
     return [(text or "").strip() for text in assigned.table.values(name)]
 
 
-def _with_tasks(assigned: Assigned, columns: Sequence[str]) -> Assigned:
-    """Returns a table with the columns of its labels: those that were given, or numbers; beside ``label``, of 0 and 1 alone."""
-    table, named = assigned.table, assigned.columns.get("label", ())
-    if named and any(word.startswith("label=") or "=" not in word for word in columns):
-        return assigned
-
-    def is_task(name: str) -> bool:
-        if name in named or name not in assigned.unused or UNNAMED.fullmatch(name):
-            return name in named
-        if table.kind(name) not in _LABEL.kinds[:-1] and str(table.first(name)) not in ("0", "1"):
-            return False
-        return not named or bool(np.isin(np.nan_to_num(table.numbers(name)), (0, 1)).all())
-
-    tasks = list(filter(is_task, table.names))
-    if not tasks:
-        raise ConfigError(
-            f"{table.path}: no column is clearly a label, of 0, 1 or nothing. Name them: {_LABEL.option('A,B')}. It has: "
-            f"{table.described()}."
-        )
-    return assigned.having(label=tasks)
+def _is_task(table: Table, name: str) -> bool:
+    """Returns whether a column that has no other role holds numbers, or begins with 0 or 1."""
+    holds = table.kind(name) in _LABEL.kinds[:-1] or str(table.first(name)) in ("0", "1")
+    return holds and not UNNAMED.fullmatch(name)
 
 
 def _label(table: Table, name: str) -> NDArray[np.float32]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -17,35 +18,55 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from tempplug.errors import ConfigError, DataError, quoted
-from tempplug_adapters.data_files.roles import CATEGORY, INTEGER, MISSING, NUMBER, UNNAMED, Assigned, assign
-from tempplug_adapters.data_files.tables import Table
+from tempplug_adapters.data_files.delimited_text import LINE
+from tempplug_adapters.data_files.roles import (
+    ANY,
+    CATEGORY,
+    INTEGER,
+    NUMBER,
+    TEXT,
+    TIME,
+    UNNAMED,
+    VECTOR,
+    Assigned,
+    Role,
+    assign,
+)
+from tempplug_adapters.data_files.tables import Table, numbered, open_table
 from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.graph.classes import class_numbers
-from tempplug_adapters.graph.node_columns import (
-    FEATURE,
-    LABEL,
-    MATRICES,
-    NODE,
-    SOURCE,
-    SPLIT,
-    TARGET,
-    WEIGHT,
-    check_lines,
-    check_once,
-    counts_rows,
-    counts_up,
-    given_for,
-    has_header_line,
-    ids_of,
-    is_number,
-    numbers_of,
-    open_columns,
-    with_node,
-)
+from tempplug_adapters.storage.tensors import read_matrix
 
-_EDGES: Final = (SOURCE, TARGET, WEIGHT)
-NODES: Final = (NODE, LABEL, SPLIT, FEATURE)
-_ROLES: Final = ("source", "target", "weight", "node", "feature", "label")
+_EDGES: Final = (
+    Role(
+        "source",
+        ANY,
+        ("source", "src", "from", "u", "node1", "head", "start", "source_id", "src_id", "from_node_id", "citing", ":START_ID"),
+    ),
+    Role(
+        "target",
+        ANY,
+        ("target", "dst", "to", "v", "node2", "tail", "end", "target_id", "dst_id", "to_node_id", "cited", ":END_ID"),
+    ),
+    Role("weight", (NUMBER, INTEGER), ("weight", "edge_weight", "weights", "w"), required=False),
+)
+_NODE: Final = Role(
+    "node", ANY, ("node", "id", "node_id", "name", "index", "idx", "vertex", "vertex_id", "paper_id", ":ID"), required=False
+)
+_LABEL: Final = Role(
+    "label",
+    ANY,
+    ("label", "labels", "class", "classes", "y", "target", "category", "subject", "community", "node_label", "ground_truth"),
+    many=True,
+    required=False,
+)
+_SPLIT: Final = Role("split", ANY, ("split", "fold", "train_mask", "val_mask", "test_mask"), many=True, required=False)
+"""Which part of the data a node belongs to: no feature."""
+_FEATURE: Final = Role("feature", (NUMBER, INTEGER, CATEGORY, VECTOR), (), many=True, required=False)
+_NODES: Final = (_NODE, _LABEL, _SPLIT, _FEATURE)
+_MATRICES: Final = (".npy", ".pt")
+_NAMES: Final = ("source", "target", "weight", "node", "feature", "label")
+"""Roles that ``--columns`` can give."""
 
 
 @dataclass(frozen=True)
@@ -89,15 +110,21 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None, columns
     """
     if features is None:
         raise ConfigError(f"a table of edges such as {edges} needs --node-features, a table with a row a node.")
-    if unknown := [word for word in columns if "=" not in word or word.partition("=")[0] not in _ROLES]:
+    if unknown := [word for word in columns if "=" not in word or word.partition("=")[0] not in _NAMES]:
         raise ConfigError(
-            f"columns={' '.join(columns)}: {quoted(unknown[0])} must be ROLE=COLUMN, ROLE one of {', '.join(_ROLES)}."
+            f"columns={' '.join(columns)}: {quoted(unknown[0])} must be ROLE=COLUMN, ROLE one of {', '.join(_NAMES)}."
         )
-    nodes, ids = _read_nodes(features, labels, columns)
+    nodes = _read_nodes(features, labels, columns)
+    if "node" in nodes:
+        _check_once(nodes.table, ids := _ids(nodes.table, nodes.column("node")).to_pylist())
+    else:
+        ids = [str(row) for row in range(len(nodes.table))]
     links, index = _read_edges(edges, nodes, ids, columns)
-    graph = Data(x=_features(nodes), edge_index=index)
+    parts = [_numbers(nodes.table, name).reshape(len(ids), -1) for name in nodes.columns.get("feature", ())]
+    x = torch.from_numpy(np.concatenate([np.zeros((len(ids), 0), np.int64), *parts], 1))
+    graph = Data(x=x.float() if x.is_floating_point() else x, edge_index=index)
     if "weight" in links:
-        graph.edge_weight = torch.from_numpy(numbers_of(links.table, links.column("weight")).astype(np.float32))
+        graph.edge_weight = torch.from_numpy(_numbers(links.table, links.column("weight"))).float()
     classes = nodes if labels is None else _read_labels(labels, nodes, ids, columns)
     if "label" in classes:
         graph.y = _labels(classes, nodes, ids)
@@ -105,50 +132,130 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None, columns
     return NodeTables(graph, tables, ids if "node" in nodes else None)
 
 
-def _read_nodes(path: Path, labels: Path | None, columns: Sequence[str]) -> tuple[Assigned, list[str]]:
-    """Returns the table of the features, and the ids of the nodes."""
+def _open(path: Path, roles: Sequence[Role], ids: Collection[str] = ()) -> Table:
+    """Returns the table of a file; columns of a matrix, and of a text without a header, are called 1, 2 and so on."""
+    if path.suffix not in _MATRICES:
+        return open_table(path, header=lambda rows: bool(rows) and _has_header(path, rows[0], roles, ids), blanks=True)
+    matrix = read_matrix(path).numpy()
+    across = roles is _EDGES and matrix.shape[0] == 2 and matrix.shape[1] not in (2, 3)
+    columns = enumerate(matrix if across else matrix.T, start=1)
+    return Table(str(path), numbered(pa.table({str(place): column for place, column in columns})))
 
-    def has_header(fields: Sequence[str]) -> bool:
-        has = has_header_line(fields, NODES)
-        if not has and counts_up([field for field in fields if is_number(field)]):
-            raise DataError(
-                f"{path}: its first line, {quoted(','.join(fields)[:60])}, can be numbers of columns, as pandas writes them, "
-                "or the features of a node: write names above the columns, df.add_prefix('x').to_csv(FILE)."
-            )
-        return has
 
-    table = open_columns(path, has_header)
-    roles = [role for role in NODES if role is not LABEL or labels is None]
-    assigned = with_node(assign(table, NODES, given_for(columns, roles, table, labels is not None)))
-    rest = [name for name in assigned.unused if not UNNAMED.fullmatch(name) and not NODE.is_usual(name)]
-    if "feature" not in assigned:
-        if counting := [name for name in rest if counts_rows(table, name)]:
-            raise ConfigError(
-                f"{path}: column {quoted(counting[0])} counts the rows. If it is the id of a node, name it: "
-                f"{NODE.option(counting[0])}; else name all features, --columns feature=A,B. It has: {table.described()}."
-            )
-        assigned = assigned.having(feature=rest)
+def _has_header(path: Path, fields: Sequence[str], roles: Sequence[Role], ids: Collection[str]) -> bool:
+    """Returns whether the first line of a text has names of columns: a usual one, words alone, pandas' index, or 0, 1, 2 …."""
+    if fields[0].startswith(("#", "%")):
+        raise DataError(f"{path} begins with a comment; leave such lines out: grep -v '^[#%]' {path.name} > NEW.")
+    words, numbers = ([field for field in fields if _is_number(field) == kind] for kind in (False, True))
+    if any(word in ids for word in words):
+        return False
+    if not fields[0] or not numbers or any(role.is_usual(word) for role in roles for word in words):
+        return True
+    first = int(numbers[0]) if numbers[0].isdigit() else -1
+    counted = first >= 0 and numbers == [str(first + place) for place in range(len(numbers))]
+    if roles is _EDGES and counted and "0" in ids and not (first or words) and file_kind(path) == ".csv":
+        warnings.warn(
+            f"{path}: its first line, {','.join(fields)}, is read as an edge; if it is the header that pandas writes, name the "
+            "columns source and target.",
+            stacklevel=2,
+        )
+    if roles is _NODES and counted and (len(numbers) == 2 or (len(numbers) == 1) > first):
+        raise DataError(
+            f"{path}: its first line, {quoted(','.join(fields))}, can be numbers of columns, as pandas writes them, or the "
+            "features of a node: write names above the columns, df.add_prefix('x').to_csv(FILE)."
+        )
+    return roles is _NODES and counted and len(numbers) > 2
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _assigned(table: Table, roles: Sequence[Role], columns: Sequence[str], elsewhere: bool = False) -> Assigned:
+    """Returns the columns of nodes or labels by role, with that of the nodes if one is clear by name or by what it holds.
+
+    Args:
+        table: of nodes or labels.
+        roles: its own.
+        columns: those of ``--columns``, also on other roles.
+        elsewhere: whether the column of the nodes may be one of another table.
+
+    Raises:
+        ConfigError: several columns could be the nodes, or as `assign`.
+    """
+    given = [(word, *word.partition("=")[::2]) for word in columns]
+    names = {role.name for role in roles}
+    own = [word for word, role, name in given if role in names and (role != "node" or name in table.names or not elsewhere)]
+    assigned = assign(table, roles, own)
+    others = assigned.unused
+    usual = [name for name in others if _NODE.is_usual(name)]
+    words = [name for name in others if table.kind(name) == TEXT and not re.fullmatch(r"-?\d+,\d+", str(table.first(name)))]
+    alike = usual or [name for name in others if UNNAMED.fullmatch(name)] or (words if len(others) > 1 else [])
+    if "node" in assigned:
+        return assigned
+    clear = [name for name in alike if table.kind(name) in ANY and len({*table.values(name)} - {None}) == len(table)]
+    if len(clear) > 1 or (usual and not clear):
+        raise ConfigError(
+            f"{table.path}: {' and '.join(map(quoted, clear or usual))} could be the node. Name it: "
+            f"{_NODE.option((clear or usual)[0])}. It has: {table.described()}."
+        )
+    if not clear:
+        _check_lines(table)
+    return assigned.having(node=clear)
+
+
+def _check_lines(table: Table) -> None:
+    """Raises `DataError` if a blank line could be a row of a table whose rows are counted."""
+    lines = table.column(LINE).to_numpy()
+    if len(gaps := np.flatnonzero(np.diff(lines) != 1)):
+        raise DataError(
+            f"{table.path}, line {lines[gaps[0]] + 1} is blank, and rows are counted as nodes: take it out, or write what is "
+            'missing as "".'
+        )
+
+
+def _read_nodes(path: Path, labels: Path | None, columns: Sequence[str]) -> Assigned:
+    """Returns the table of the features."""
+    table = _open(path, _NODES)
     if labels is not None:
-        assigned = assigned.having(label=())
-    if "node" not in assigned:
-        check_lines(table)
-        return assigned.of(_ROLES), [str(row) for row in range(len(table))]
-    ids = ids_of(table, assigned.column("node")).to_pylist()
-    check_once(table, ids)
-    return assigned.of(_ROLES), ids
+        columns = [word for word in columns if not word.startswith("label=")]
+    nodes = _assigned(table, _NODES, columns, labels is not None)
+    rest = [name for name in nodes.unused if not UNNAMED.fullmatch(name) and not _NODE.is_usual(name)]
+    for name in () if "feature" in nodes or "node" in nodes else rest:
+        numbers = table.numbers(name) if table.kind(name) in (INTEGER, NUMBER) else np.zeros(0)
+        if len(numbers) > 2 and numbers[0] in (0, 1) and (np.diff(numbers) == 1).all():
+            raise ConfigError(
+                f"{path}: column {quoted(name)} counts the rows. If it is the id of a node, name it: {_NODE.option(name)}; "
+                f"else name all features, --columns feature=A,B. It has: {table.described()}."
+            )
+    nodes = nodes.having(feature=nodes.columns.get("feature", rest))
+    return nodes.of(_NAMES if labels is None else _NAMES[:-1])
 
 
-def _features(nodes: Assigned) -> Tensor:
-    """Returns the features [N, F], int64 if all are whole numbers, else float32."""
-    table = nodes.table
-    columns = [numbers_of(table, name).reshape(len(table), -1) for name in nodes.columns.get("feature", ())]
-    matrix = torch.from_numpy(np.concatenate([np.zeros((len(table), 0), np.int64), *columns], 1))
-    return matrix.float() if matrix.is_floating_point() else matrix
+def _ids(table: Table, name: str) -> Any:
+    """Returns ids of nodes as Arrow's texts, as written but for blanks around them and ``.0`` behind whole numbers."""
+    if (missing := table.is_missing(name)).any():
+        raise DataError(f"{table.place(missing.argmax())}: column {quoted(name)} is empty; it must be the id of a node.")
+    if table.kind(name) == NUMBER and not np.mod(numbers := table.numbers(name), 1).any():
+        return pa.array(numbers.astype(np.int64)).cast(pa.string())
+    return pc.utf8_trim_whitespace(table.column(name).cast(pa.string())).combine_chunks()
+
+
+def _check_once(table: Table, ids: Sequence[str]) -> None:
+    """Raises `DataError` if two rows of a table are those of one node."""
+    last = {name: row for row, name in enumerate(ids)}
+    if len(last) < len(ids):
+        row = next(last[name] for row, name in enumerate(ids) if last[name] != row)
+        raise DataError(f"{table.place(row)}: node {quoted(ids[row])} has two rows: leave one.")
 
 
 def _rows_of(table: Table, name: str, ids: Sequence[str], nodes: Assigned, remedy: str) -> NDArray[np.int64]:
     """Returns the row of each node that a column names; raises `DataError` if one has none."""
-    values = ids_of(table, name)
+    values = _ids(table, name)
     rows = pc.index_in(values, value_set=pa.array(ids, pa.string()))
     if rows.null_count:
         first = int(pc.index(rows.is_null(), True).as_py())
@@ -161,23 +268,28 @@ def _rows_of(table: Table, name: str, ids: Sequence[str], nodes: Assigned, remed
     return found
 
 
+def _numbers(table: Table, name: str) -> NDArray[Any]:
+    """Returns a column of numbers [N], or of lists of numbers [N, D]; raises `DataError` if one is missing or is none."""
+    try:
+        numbers = np.array(list(table.values(name))) if table.kind(name) == VECTOR else table.numbers(name)
+    except DataError as error:
+        raise DataError(
+            f"{error} Words become columns of 0 and 1 by pandas.get_dummies, decimal commas points; ids are named by "
+            f"{_NODE.option(name)}."
+        ) from error
+    except ValueError as error:
+        raise DataError(f"{table.path}: column {quoted(name)} must hold lists of numbers of one length.") from error
+    if (missing := table.is_missing(name)).any():
+        raise DataError(
+            f"{table.place(missing.argmax())}: column {quoted(name)} is empty; it must be a number, such as the column's mean."
+        )
+    return numbers
+
+
 def _read_edges(path: Path, nodes: Assigned, ids: Sequence[str], columns: Sequence[str]) -> tuple[Assigned, Tensor]:
     """Returns the table of the edges, and their nodes [2, E]."""
-    known = set(ids)
-
-    def has_header(fields: Sequence[str]) -> bool:
-        if not all(map(is_number, fields)):
-            return sum(field in known for field in fields) < 2
-        if file_kind(path) == ".csv" and fields[0] == "0" and fields[0] in known and counts_up(fields):
-            warnings.warn(
-                f"{path}: its first line, {','.join(fields)}, is read as an edge; if it is the header that pandas writes, name "
-                "the columns source and target.",
-                stacklevel=2,
-            )
-        return False
-
-    table = open_columns(path, has_header, across=True)
-    given = given_for(columns, _EDGES, table, False)
+    table = _open(path, _EDGES, set(ids))
+    given = [word for word in columns if word.partition("=")[0] in _NAMES[:3]]
     if not given and table.names in (("1", "2"), ("1", "2", "3")):
         given = [f"{role.name}={name}" for role, name in zip(_EDGES, table.names, strict=False)]
     edges = assign(table, _EDGES, given)
@@ -192,53 +304,42 @@ def _read_edges(path: Path, nodes: Assigned, ids: Sequence[str], columns: Sequen
 
 
 def _read_labels(path: Path, nodes: Assigned, ids: Sequence[str], columns: Sequence[str]) -> Assigned:
-    """Returns the table of the labels. Without ids, the number of its rows says whether the first line is a header."""
-    known, roles = set(ids), (NODE, LABEL)
-
-    def read(other: bool) -> Assigned:
-        table = open_columns(path, lambda fields: has_header_line(fields, roles, known) != other)
-        elsewhere = any(f"{NODE.name}={name}" in columns for name in nodes.table.names)
-        labels = with_node(assign(table, roles, given_for(columns, roles, table, elsewhere)), known)
-        others = [name for name in labels.unused if not UNNAMED.fullmatch(name)]
-        return labels.having(label=labels.columns.get("label", others))
-
-    labels = read(False)
-    if "node" in labels:
-        return labels
-    extra = len(labels.table) - len(ids)
-    first = [next(labels.table.values(name)) for name in labels.table.names]
-    bare = path.suffix not in MATRICES and labels.table.names[0] == "1"
-    if extra == 1 and bare and counts_up(list(map(str, first))):
-        labels = read(True)
-    elif extra == -1 and labels.table.delimited and not bare and len(labels.table.names) == 1:
-        values = list((without := read(True)).table.values("1"))
-        labels = without if values[0] in values[1:] else labels
-    if len(labels.table) != len(ids):
+    """Returns the table of the labels."""
+    roles, elsewhere = (_NODE, _LABEL), any(f"node={name}" in columns for name in nodes.table.names)
+    table = _open(path, roles, set(ids))
+    labels = _assigned(table, roles, columns, elsewhere)
+    extra = len(table) - len(ids)
+    if "node" not in labels and abs(extra) == 1 and path.is_file() and path.suffix not in _MATRICES:
+        # the number of rows says what the first line is: words alone can be labels, and the numbers of columns names
+        table = open_table(path, header=extra == 1, blanks=True)
+        first, *rest = table.values(table.names[0])
+        if table.names == tuple(map(str, range(len(table.names)))) if extra == 1 else first in rest:
+            labels = _assigned(table, roles, columns, elsewhere)
+    if "node" not in labels and len(labels.table) != len(ids):
         raise DataError(
             f"{path} has labels of {len(labels.table)} nodes, but {nodes.table.path} features of {len(ids)}: give a row for "
             "each, or a column id with the ids of the nodes."
         )
-    check_lines(labels.table)
-    return labels
+    others = [name for name in labels.unused if not UNNAMED.fullmatch(name)]
+    return labels.having(label=labels.columns.get("label", others))
 
 
 def _labels(labels: Assigned, nodes: Assigned, ids: Sequence[str]) -> Tensor:
     """Returns the labels of all nodes, [N, 1] or [N, C] float64; NaN where there is none."""
     table, columns = labels.table, labels.columns["label"]
-    if len(columns) == 1 and table.kind(columns[0]) not in (INTEGER, NUMBER, CATEGORY, MISSING):
-        words = [None if value is None else str(value) for value in table.values(columns[0])]
-        values = class_numbers(words, table.path).numpy()[:, None]
+    if len(columns) == 1 and table.kind(columns[0]) in (TEXT, TIME):
+        values = class_numbers([None if word is None else str(word) for word in table.values(columns[0])], table.path)[:, None]
     else:
-        values = np.stack([table.numbers(name).astype(np.float64) for name in columns], 1)
-        if len(columns) > 1 and not np.isin(np.nan_to_num(values), (-1, 0, 1)).all():
-            raise ConfigError(
-                f"{table.path}: {' and '.join(map(quoted, columns))} could each be the label, which several are if they hold 0 "
-                f"and 1. Choose one: {LABEL.option(columns[0])}. It has: {table.described()}."
-            )
+        values = torch.from_numpy(np.stack([table.numbers(name).astype(np.float64) for name in columns], 1))
+    if len(columns) > 1 and not np.isin(values.nan_to_num(), (-1, 0, 1)).all():
+        raise ConfigError(
+            f"{table.path}: {' and '.join(map(quoted, columns))} could each be the label, which several are if they hold 0 and "
+            f"1. Choose one: {_LABEL.option(columns[0])}. It has: {table.described()}."
+        )
     if labels is nodes or "node" not in labels:
-        return torch.from_numpy(values)
+        return values
     rows = _rows_of(table, labels.column("node"), ids, nodes, "leave it out")
-    check_once(table, [ids[row] for row in rows])
-    found = np.full((len(ids), values.shape[1]), np.nan)
-    found[rows] = values
-    return torch.from_numpy(found)
+    _check_once(table, [ids[row] for row in rows])
+    found = torch.full((len(ids), len(columns)), torch.nan, dtype=torch.float64)
+    found[torch.from_numpy(rows)] = values
+    return found
