@@ -244,11 +244,11 @@ def labels_of(graph: Data, name: str) -> Tensor | None:
     """
     if graph.y is None:
         return None
-    nodes = int(graph.x.shape[0])
-    if isinstance(graph.y, list) and all(word is None or isinstance(word, str) for word in graph.y):
-        y = class_numbers(graph.y, name)
-    else:
-        y = torch.as_tensor(graph.y)
+    nodes, words = int(graph.x.shape[0]), isinstance(graph.y, list) and all(isinstance(each, str | None) for each in graph.y)
+    try:
+        y = class_numbers(graph.y, name) if words else torch.as_tensor(graph.y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: y must hold a class of each node, all numbers or all words.") from error
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim not in (1, 2) or len(y) != nodes or y.is_complex():
         raise DataError(f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, C], not {list(y.shape)}.")

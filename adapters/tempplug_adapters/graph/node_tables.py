@@ -194,7 +194,11 @@ def _assigned(table: Table, roles: Sequence[Role], columns: Sequence[str], elsew
     others = assigned.unused
     usual = [name for name in others if _NODE.is_usual(name)]
     words = [name for name in others if table.kind(name) == TEXT and not re.fullmatch(r"-?\d+,\d+", str(table.first(name)))]
-    alike = usual or [name for name in others if UNNAMED.fullmatch(name)] or (words if len(others) > 1 else [])
+    alike = (
+        usual
+        or [name for name in others if UNNAMED.fullmatch(name)]
+        or (words if len(others) > ("label" not in assigned) else [])
+    )
     if "node" in assigned:
         return assigned
     clear = [name for name in alike if table.kind(name) in ANY and len({*table.values(name)} - {None}) == len(table)]
