@@ -11,6 +11,8 @@ from table_files import Write, of_csv, of_pandas, of_polars
 
 from tempplug.errors import TempplugError
 from tempplug_adapters.graph.molecule_data import MoleculeSet, read_labelled, read_smiles
+from tempplug_adapters.graph.recipes import MOLECULE
+from tempplug_adapters.training.method import Source
 
 IDS = ["anne", "bob", "cid", "fan"]
 
@@ -130,3 +132,11 @@ def test_labelled_molecules_are_refused_with_a_remedy(tmp_path: Path, case: str)
     with pytest.raises(TempplugError, match=message) as raised:
         read_labelled(str(tmp_path / "m.csv"), None, tmp_path, columns.split())
     assert str(tmp_path / "m.csv") in str(raised.value)
+
+
+def test_vectors_keep_the_ids_of_molecules_that_can_be_read(tmp_path: Path) -> None:
+    of_pandas({"mol_id": [*IDS, "zed"], "smiles": ["no molecule", *SMILES]}, "to_csv")(tmp_path / "m.csv")
+    inputs = MOLECULE.load().read(MOLECULE.recipe(), Source(str(tmp_path / "m.csv"), None, tmp_path), "test")
+    assert inputs.names == tuple(SMILES)
+    assert inputs.columns == {"id": ["bob", "cid", "fan", "zed"]}
+    assert inputs.notes == ["1 SMILES cannot be read and are left out; a .parquet names the others"]

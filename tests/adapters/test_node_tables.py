@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,16 @@ from node_table_toys import (
     of_torch,
     read,
 )
+from pyarrow import parquet
 from table_files import Write, of_arrow, of_csv, of_datasets, of_lines, of_pandas, of_polars
 
+from tempplug.cli import main
+from tempplug.errors import DataError
+from tempplug_adapters.graph import grace_method
+from tempplug_adapters.graph.evaluation import check_evaluation
 from tempplug_adapters.graph.node_data import labels_of
+from tempplug_adapters.graph.recipes import GRACE
+from tempplug_adapters.training.method import Source
 
 Case = tuple[dict[str, Write], str, dict[str, Any]]
 """Files by their names, of which the first letter says what they are: edges, x, y; words of --columns; what is different."""
@@ -247,3 +255,52 @@ def test_a_graph_is_read_by_content(tmp_path: Path, case: str) -> None:
         "ids": tables.ids,
     }
     assert found == {**SAME, **changes}
+
+
+def test_the_command_says_what_it_read_and_vectors_keep_the_ids(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ids = [f"p{place}" for place in range(20)][::-1]
+    frame = pandas.DataFrame(
+        {f"w{place}": [row % (place + 2) for row in range(20)] for place in range(12)}, index=pandas.Index(ids, name="paper")
+    )
+    frame.to_csv(tmp_path / "x.csv")
+    pandas.DataFrame({"citing": ids, "cited": ids[1:] + ids[:1], "year": 2001}).to_csv(tmp_path / "e.csv")
+    labels = pandas.DataFrame({"paper": ids, "field": ["bio", "chem"] * 10})[2:]
+    labels.to_csv(tmp_path / "y.csv", index=False)
+    files = ["--node-features", str(tmp_path / "x.csv"), "--node-labels", str(tmp_path / "y.csv"), "--columns", "label=field"]
+    words = ["--dataset", str(tmp_path / "e.csv"), "--num-train-epochs", "1", "--protocols", "10/10/80"]
+    with pytest.MonkeyPatch.context() as quick:
+        original = grace_method.evaluate_nodes
+        quick.setattr(grace_method, "evaluate_nodes", lambda *given, **more: original(*given, **more, steps=2))
+        assert main(["train", "grace", *words, *files, "--output-dir", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    for line in (
+        "20 nodes, 20 edges, 12 features, 2 classes\n",
+        "source: column 'citing' (text), 20 values, 0 missing, first 'p19'",
+        "not read: 'Unnamed: 0', 'year'",
+        "node: column 'paper' (text), 20 values, 0 missing, first 'p19'",
+        "feature: 12 columns 'w0' to 'w11' (integer), 240 values, 0 missing, first '0'",
+        "label: column 'field' (text), 18 values, 0 missing, first 'bio'",
+    ):
+        assert line in said
+    kept = json.loads((tmp_path / "out" / "tempplug.json").read_text())["tables"]
+    assert [each["file"] for each in kept] == ["e.csv", "x.csv", "y.csv"]
+    assert main(["embed", str(tmp_path / "out"), str(tmp_path / "e.csv"), "--output", str(tmp_path / "v.parquet")]) == 0
+    table = parquet.read_table(tmp_path / "v.parquet")
+    vectors = torch.load(tmp_path / "out" / "representations.pt", weights_only=True)
+    assert table["id"].to_pylist() == ids
+    torch.testing.assert_close(torch.tensor(table["vector"].to_pylist()), vectors)
+
+
+def test_rows_are_said_to_be_counted(tmp_path: Path) -> None:
+    for name, write in {"e.csv": E, "x.csv": X}.items():
+        write(tmp_path / name)
+    recipe = GRACE.recipe().changed(node_features=str(tmp_path / "x.csv"))
+    method = GRACE.load()
+    nodes = method.load(recipe, Source(str(tmp_path / "e.csv"), None, tmp_path, evaluated=False))
+    assert method.describe(nodes) == "4 nodes, 4 edges, 3 features; nodes are the rows of the features, counted from 0"
+
+
+def test_one_class_cannot_be_measured() -> None:
+    labels = torch.tensor([3] * 12 + [-1])
+    with pytest.raises(DataError, match="labels hold one class only: at least two are needed; or pass --no-evaluate"):
+        check_evaluation(labels, ["10/10/80"], None)

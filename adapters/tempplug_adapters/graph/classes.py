@@ -48,4 +48,4 @@ def classes_in(labels: Tensor | None) -> str:
     """Returns the number of classes of labels [N], of which -1 is missing, or [N, C], to be read after other numbers."""
     if labels is None:
         return ""
-    return f", {len(labels[labels >= 0].unique()) if labels.ndim == 1 else labels.shape[1]} classes"
+    return f", {len(set(labels[labels >= 0].tolist())) if labels.ndim == 1 else labels.shape[1]} classes"

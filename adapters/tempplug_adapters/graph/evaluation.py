@@ -142,7 +142,7 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
     count = int(labelled.sum())
     if count < 10:
         raise DataError(f"evaluation needs at least 10 labelled nodes, one of them to train on, but there are {count}.")
-    if labels.ndim == 1 and len(labels[labelled].unique()) < 2:
+    if labels.ndim == 1 and len(set(labels[labelled].tolist())) < 2:
         raise DataError("labels hold one class only: at least two are needed; or pass --no-evaluate.")
     if PUBLIC in protocols:
         if masks is None:

@@ -163,11 +163,11 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         """Returns a public graph, or a graph from files, after checking the user's encoder and augmentations."""
         self.of_user(recipe)
         name, tables = source.dataset, None
-        files = [None if each is None else Path(each) for each in (recipe.node_features, recipe.node_labels)]
+        features, labels = (None if each is None else Path(each) for each in (recipe.node_features, recipe.node_labels))
         if is_table(name):
-            tables = read_tables(Path(name), *files, recipe.columns)
+            tables = read_tables(Path(name), features, labels, recipe.columns)
             graph = checked_graph(tables.graph, name, not recipe.raw_features)
-        elif any(files) or recipe.columns:
+        elif features or labels or recipe.columns:
             raise ConfigError(
                 f"--node-features, --node-labels and --columns belong to a table of edges, not to dataset='{name}'."
             )
@@ -190,9 +190,12 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         return () if data.tables is None else data.tables.tables
 
     def describe(self, data: Nodes) -> str:
-        """Returns the numbers of nodes, edges, features and classes, and what the ids of the nodes of a table are."""
-        sizes = f"{len(data)} nodes, {data.edge_index.shape[1]} edges, {data.x.shape[1]} features{classes_in(data.labels)}"
-        return sizes if data.tables is None else f"{sizes}; {data.tables.identified()}"
+        """Returns the numbers of nodes, edges, features and classes, and whether nodes are the rows of a table."""
+        counted = data.tables is not None and data.tables.ids is None
+        return (
+            f"{len(data)} nodes, {data.edge_index.shape[1]} edges, {data.x.shape[1]} features{classes_in(data.labels)}"
+            f"{'; nodes are the rows of the features, counted from 0' if counted else ''}"
+        )
 
     def known(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
         """Returns the number of nodes and the width of the embeddings."""

@@ -83,12 +83,6 @@ class NodeTables:
     tables: tuple[Assigned, ...]
     ids: Sequence[str] | None
 
-    def identified(self) -> str:
-        """Returns what the nodes are named by, for messages."""
-        if self.ids is None:
-            return "nodes are the rows of the features, counted from 0"
-        return f"nodes are named by column {quoted(self.tables[1].column('node'))} of the features"
-
 
 def read_tables(edges: Path, features: Path | None, labels: Path | None, columns: Sequence[str] = ()) -> NodeTables:
     """Returns the graph of tables (see `open_table`), with or without names of columns, or of matrices (see `read_matrix`).
@@ -243,7 +237,7 @@ def _read_nodes(path: Path, labels: Path | None, columns: Sequence[str]) -> Assi
 def _ids(table: Table, name: str) -> Any:
     """Returns ids of nodes as Arrow's texts, as written but for blanks around them and ``.0`` behind whole numbers."""
     if (missing := table.is_missing(name)).any():
-        raise DataError(f"{table.place(missing.argmax())}: column {quoted(name)} is empty; it must be the id of a node.")
+        raise DataError(f"{table.place(int(missing.argmax()))}: column {quoted(name)} is empty; it must be the id of a node.")
     if table.kind(name) == NUMBER and not np.mod(numbers := table.numbers(name), 1).any():
         return pa.array(numbers.astype(np.int64)).cast(pa.string())
     return pc.utf8_trim_whitespace(table.column(name).cast(pa.string())).combine_chunks()
@@ -284,9 +278,8 @@ def _numbers(table: Table, name: str) -> NDArray[Any]:
     except ValueError as error:
         raise DataError(f"{table.path}: column {quoted(name)} must hold lists of numbers of one length.") from error
     if (missing := table.is_missing(name)).any():
-        raise DataError(
-            f"{table.place(missing.argmax())}: column {quoted(name)} is empty; it must be a number, such as the column's mean."
-        )
+        where = table.place(int(missing.argmax()))
+        raise DataError(f"{where}: column {quoted(name)} is empty; it must be a number, such as the column's mean.")
     return numbers
 
 
