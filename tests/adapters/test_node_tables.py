@@ -230,6 +230,11 @@ READ: dict[str, Case] = {
         "",
         {},
     ),
+    "OSMnx: coordinates": (
+        {"e.csv": E, "x.csv": of_pandas({"osmid": FAR, "id": range(4), "y": [8, 8, 9, 9], "x": [1, 2, 1, 2]}, "to_csv")},
+        "feature=x,y",
+        {"x": [[1, 8], [2, 8], [1, 9], [2, 9]], "labels": None, "ids": ["0", "1", "2", "3"]},
+    ),
     "Cora: content and cites": (
         {"e.cites": CITES, "x.content": CONTENT},
         "node=1 label=4",

@@ -177,6 +177,11 @@ REFUSED: dict[str, tuple[dict[str, Write], str, str]] = {
         "",
         r"x\.csv: each of 4 labels is another word; such names are no classes: rename or drop their column",
     ),
+    "OSMnx: coordinates": (
+        {"e.csv": E, "x.csv": of_pandas({"id": range(4), "y": [48, 48, 49, 49], "x": [11, 12, 11, 12]}, "to_csv")},
+        "",
+        r"x\.csv: 'x' and 'y' can be coordinates, or 'y' the label: name all features, --columns feature=x,y, or --col",
+    ),
     "no features": ({"e.csv": E}, "", r"a table of edges such as .*e\.csv needs --node-features"),
     "a role that there is not": ({"e.csv": E, "x.csv": X}, "nodes=age", "'nodes=age' must be ROLE=COLUMN, ROLE one of source,"),
     "a column that there is not": (

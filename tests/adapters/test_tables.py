@@ -221,6 +221,12 @@ NUMBERED = {
 }
 
 
+def test_a_number_beyond_64_bits_is_named(tmp_path: Path) -> None:
+    of_lines("a", "7", "9" * 5000, "8")(tmp_path / "t.csv")
+    with pytest.raises(DataError, match=r"t\.csv, line 3: column 'a' has a number beyond 64 bits\.$"):
+        open_table(tmp_path / "t.csv").numbers("a")
+
+
 def test_words_of_truth_are_categories(tmp_path: Path) -> None:
     of_csv([["a", "b"], ["True", "true"], ["", "no"], ["FALSE", "false"]])(tmp_path / "t.csv")
     table = open_table(tmp_path / "t.csv")

@@ -222,6 +222,11 @@ def _read_nodes(path: Path, labels: Path | None, columns: Sequence[str]) -> Assi
     if labels is not None:
         columns = [word for word in columns if not word.startswith("label=")]
     nodes = _assigned(table, _NODES, columns, labels is not None)
+    if {"x", "y"} <= {*table.names} and not any(word.startswith(("label=", "feature=")) for word in columns):
+        raise ConfigError(
+            f"{path}: 'x' and 'y' can be coordinates, or 'y' the label: name all features, --columns feature=x,y, or "
+            f"{_LABEL.option('y')}. It has: {table.described()}."
+        )
     rest = [name for name in nodes.unused if not UNNAMED.fullmatch(name) and not _NODE.is_usual(name)]
     for name in () if "feature" in nodes or "node" in nodes else rest:
         numbers = table.numbers(name) if table.kind(name) in (INTEGER, NUMBER) else np.zeros(0)
