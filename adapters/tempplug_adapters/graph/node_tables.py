@@ -19,19 +19,7 @@ from torch_geometric.data import Data
 
 from tempplug.errors import ConfigError, DataError, quoted
 from tempplug_adapters.data_files.delimited_text import LINE
-from tempplug_adapters.data_files.roles import (
-    ANY,
-    CATEGORY,
-    INTEGER,
-    NUMBER,
-    TEXT,
-    TIME,
-    UNNAMED,
-    VECTOR,
-    Assigned,
-    Role,
-    assign,
-)
+from tempplug_adapters.data_files.roles import ANY, CATEGORY, INTEGER, NUMBER, TEXT, UNNAMED, VECTOR, Assigned, Role, assign
 from tempplug_adapters.data_files.tables import Table, numbered, open_table
 from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.graph.classes import class_numbers
@@ -329,7 +317,7 @@ def _read_labels(path: Path, nodes: Assigned, ids: Sequence[str], columns: Seque
 def _labels(labels: Assigned, nodes: Assigned, ids: Sequence[str]) -> Tensor:
     """Returns the labels of all nodes, [N, 1] or [N, C] float64; NaN where there is none."""
     table, columns = labels.table, labels.columns["label"]
-    if len(columns) == 1 and table.kind(columns[0]) in (TEXT, TIME):
+    if len(columns) == 1 and table.kind(columns[0]) not in _FEATURE.kinds:
         values = class_numbers([None if word is None else str(word) for word in table.values(columns[0])], table.path)[:, None]
     else:
         values = torch.from_numpy(np.stack([table.numbers(name).astype(np.float64) for name in columns], 1))
