@@ -185,7 +185,7 @@ def graphs(folder: Path, models: Path) -> Iterator[Case]:
     yield Case(GRACE, str(folder / "graph.pt"))
     edges = write(folder / "edges.csv", "source,target\n" + "".join(f"{node},{(node + 1) % 20}\n" for node in range(20)))
     tables = {"node_features": folder / "x.csv", "node_labels": folder / "y.csv"}
-    write(tables["node_features"], "".join(f"{node},{node % 3}\n" for node in range(20)))
+    write(tables["node_features"], "".join(f"{node % 5},{node % 3}\n" for node in range(20)))
     write(tables["node_labels"], "".join(f"{node % 2}\n" for node in range(20)))
     yield Case(GRACE, str(edges), {name: str(path) for name, path in tables.items()})
     torch.save([Data(x=each.x, edge_index=each.edge_index) for each in map(graph, range(4))], folder / "graphs.pt")

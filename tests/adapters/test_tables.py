@@ -222,6 +222,26 @@ NUMBERED = {
 }
 
 
+def test_a_number_beyond_64_bits_is_named(tmp_path: Path) -> None:
+    of_lines("a", "7", "9" * 5000, "8")(tmp_path / "t.csv")
+    with pytest.raises(DataError, match=r"t\.csv, line 3: column 'a' has a number beyond 64 bits\.$"):
+        open_table(tmp_path / "t.csv").numbers("a")
+
+
+def test_words_of_truth_are_categories(tmp_path: Path) -> None:
+    of_csv([["a", "b"], ["True", "true"], ["", "no"], ["FALSE", "false"]])(tmp_path / "t.csv")
+    table = open_table(tmp_path / "t.csv")
+    assert [table.kind(name) for name in "ab"] == ["category", "text"]
+    np.testing.assert_array_equal(table.numbers("a"), [1.0, np.nan, 0.0])
+    assert list(table.values("a")) == ["True", None, "FALSE"]
+
+
+def test_one_column_is_not_split_by_blanks(tmp_path: Path) -> None:
+    of_lines("a", '""', "b c", ends="\r\n")(tmp_path / "t.txt")
+    table = open_table(tmp_path / "t.txt", header=False, blanks=True)
+    assert list(zip(*map(table.values, table.names), strict=True)) == [("a",), (None,), ("b c",)]
+
+
 @pytest.mark.parametrize("kind", NUMBERED)
 def test_the_kind_is_that_of_all_values(tmp_path: Path, kind: str) -> None:
     values, numbers = NUMBERED[kind]

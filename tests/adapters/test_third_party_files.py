@@ -26,6 +26,7 @@ from tempplug.errors import TempplugError
 from tempplug_adapters.clip.captions import load_pairs
 from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
+from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 
@@ -59,13 +60,13 @@ def tables(edges: Any, features: Any, labels: Any = None, ending: str = ".csv") 
         paths = {name: folder / f"{name}{ending}" for name, write in files.items() if write is not None}
         for name, path in paths.items():
             files[name](path)
-        graph = load_graph(str(paths["e"]), None, folder, False, paths["x"], paths.get("y"))
+        graph = read_tables(paths["e"], paths["x"], paths.get("y")).graph
         found = (
             graph.edge_index.tolist(),
             None if graph.get("edge_weight") is None else graph.edge_weight.tolist(),
             graph.x.tolist(),
         )
-        return found if graph.y is None else (*found, graph.y.tolist())
+        return found if graph.y is None else (*found, graph.y.nan_to_num(-1).tolist())
 
     return read
 
@@ -230,6 +231,7 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
     "pandas: edges with row numbers": (tables(to_csv(EDGES), X), GRAPH),
     "pandas: no headers": (tables(to_csv(EDGES, index=False, header=False), to_csv(FEATURES, header=False)), GRAPH),
     "pandas: columns in another order": (tables(to_csv(EDGES[["weight", "target", "source"]], index=False), X), GRAPH),
+    "pandas: edges with another column": (tables(to_csv(EDGES.assign(since=1), index=False), X), GRAPH),
     "pandas: tabs": (tables(to_csv(EDGES, sep="\t"), to_csv(FEATURES, sep="\t"), ending=".tsv"), GRAPH),
     "pandas: numbers of nodes": (tables(NUMBERED, to_csv(UNNAMED), to_csv(CLASSES.replace(NUMBERS))), (*GRAPH, LABELS)),
     "pandas: backwards": (tables(NUMBERED, to_csv(BACKWARDS)), ([[3, 2, 0], [2, 1, 3]], GRAPH[1], GRAPH[2][::-1])),
@@ -277,26 +279,26 @@ def open_clip_of(content: str) -> Callable[[Path], Any]:
     return pairs(lambda folder: text(content)(folder / "pairs.csv"), "pairs.csv")
 
 
-STRANGER, TWICE = to_csv(EDGES.replace("cid", "zed"), index=False), to_csv(pandas.concat([FEATURES, FEATURES[:1]]))
+STRANGER, TWICE = (
+    to_csv(EDGES.replace("cid", "zed"), index=False),
+    to_csv(pandas.concat([FEATURES, FEATURES[:1]]), index_label="name"),
+)
 CUT = shards(lambda place: {"png": image(place), "txt": b"a"}, cut=700)
 BARE = shards(lambda place: {"txt": b"a"} | ({"png": image(place)} if place != 1 else {}))
 REFUSED: dict[str, Callable[[Path], Any]] = {
-    r"x\.csv, line 2: column 'job' is 'a'; it must be a number\. .* pandas\.get_dummies": tables(
+    r"x\.csv: 'person' and 'job' could be the node\. Name it: --columns node=person\. It has: 'person' \(text": tables(
         E, to_csv(FEATURES.assign(job=list("abcd")))
     ),
     r"e\.csv, line 3: node 'zed' has no row in .*x\.csv: add its features, or leave the edge out": tables(STRANGER, X),
-    r"e\.csv, line 2: node 'anne' has no row in .*: give the features a first column id": tables(
-        E, to_csv(UNNAMED, index=False)
+    r"e\.csv, line 2: node 'anne' has no row in .*, whose 4 rows are counted from 0: give them a column id": tables(
+        E, to_csv(UNNAMED * 2, index=False)
     ),
     r"x\.csv, line 6: node 'anne' has two rows: leave one": tables(to_csv(EDGES), TWICE),
     r"y\.csv, line 2: node 'zed' has no row in .*x\.csv: leave it out": tables(
         to_csv(EDGES), X, to_csv(CLASSES.replace("fan", "zed"), index=False)
     ),
-    r"y\.csv has labels of \d nodes, but .* features of 4: give a row for each, or put the name or number of the node": tables(
+    r"y\.csv has labels of \d nodes, but .* features of 4: give a row for each, or a column id with the ids": tables(
         to_csv(EDGES), X, to_csv(CLASSES["class"][:2], index=False)
-    ),
-    r"e\.csv has the columns 'source', 'target', 'weight', 'since'; wanted are source, target and, if .* name them so": tables(
-        to_csv(EDGES.assign(since=1), index=False), X
     ),
     r"graph\.pt holds a HeteroData, .*: save data\.to_homogeneous\(\)": saved(lambda _: hetero()),
     r"graph\.pt.*torch_geometric\.utils\.dense_to_sparse makes it from adj": saved(lambda _: T.ToDense()(data())),

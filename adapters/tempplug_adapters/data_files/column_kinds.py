@@ -12,12 +12,13 @@ from tempplug_adapters.data_files.roles import CATEGORY, IMAGE, INTEGER, MISSING
 MISSING_NUMBERS: Final = ("", "nan", "na", "n/a", "<na>", "null", "none", "nat")
 """Words, in lower case, that stand for a missing number or time."""
 _SAMPLE = 1000
+_TRUTH = r"^(?i:true|false)$"
 _INTEGER = r"^-?\d+$"
 _TIME = r"^\d{4}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d(\.\d+)?)?( ?(Z|UTC|[+-]\d\d:?(\d\d)?))?)?$"
 
 
 def kind_of_column(column: Any) -> str:
-    """Returns the kind of all values of a column; texts that are all integers, numbers or ISO times are of these kinds."""
+    """Returns the kind of all values of a column; texts that are all integers, numbers, ISO times or true and false are so."""
     kind = column.type
     if pa.types.is_null(kind):
         return MISSING
@@ -40,7 +41,7 @@ def kind_of_column(column: Any) -> str:
 
 
 def _kind_of_texts(column: Any) -> str:
-    for kind, pattern in ((INTEGER, _INTEGER), (NUMBER, None), (TIME, _TIME)):
+    for kind, pattern in ((INTEGER, _INTEGER), (NUMBER, None), (TIME, _TIME), (CATEGORY, _TRUTH)):
         seen = False
         for chunk in column.chunks:
             # most columns of texts are no numbers in their first rows
@@ -86,7 +87,7 @@ def without_missing(chunk: Any) -> Any:
 def missing_mask(chunk: Any, kind: str) -> Any:
     """Returns which values are missing: nulls, blank texts, empty lists; of numbers also NaN and `MISSING_NUMBERS`."""
     if is_text(chunk.type):
-        if kind in (INTEGER, NUMBER, TIME):
+        if kind in (INTEGER, NUMBER, TIME, CATEGORY):
             return pc.is_null(without_missing(chunk))
         return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(chunk), ""), True)
     if _is_list(chunk.type):
@@ -98,6 +99,7 @@ def as_numbers(chunk: Any, kind: str) -> Any:
     """Returns a chunk of numbers, texts of numbers or truth values as int64 or float64; a missing one is null."""
     if is_text(chunk.type):
         chunk = without_missing(chunk)
+        chunk = chunk.cast(pa.bool_()) if kind == CATEGORY else chunk
     if pa.types.is_floating(chunk.type):
         chunk = pc.if_else(pc.is_nan(chunk), pa.scalar(None, chunk.type), chunk)
     return chunk.cast(pa.int64() if kind == INTEGER else pa.float64())

@@ -61,7 +61,7 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
     usual = _DELIMITERS.get(file_kind(path), _USUAL)
     present = [each for each in usual if len(next(csv.reader([first], delimiter=each))) > 1]
     if not present:
-        if blanks:
+        if blanks and len(first.split()) > 1:
             return " ", [line.split() for line in lines[:100] if line.strip()], 0
         return "", _rows_of(lines, ","), 0
     read = {each: _rows_of(lines, each) for each in present}

@@ -30,6 +30,8 @@ ANY: Final = (TEXT, INTEGER, NUMBER, CATEGORY, TIME)
 """Kinds of an id or a class."""
 UNNAMED: Final = re.compile(r"|unnamed: ?\d+|__index_level_\d+__", re.IGNORECASE)
 """Names of columns without one, such as pandas' row numbers."""
+_EACH: Final = 9
+"""Columns of a role, at most, that have a line each in messages."""
 
 
 @dataclass(frozen=True)
@@ -96,15 +98,27 @@ class Assigned:
         used = {name for names in columns.values() for name in names}
         return Assigned(self.table, columns, tuple(name for name in self.table.names if name not in used))
 
+    def having(self, **columns: Sequence[str]) -> Assigned:
+        """Returns the table with other columns for some roles; a role without columns is left out."""
+        chosen = {role: tuple(names) for role, names in {**self.columns, **columns}.items() if names}
+        return Assigned(self.table, chosen, ()).of(chosen)
+
     def lines(self) -> list[str]:
-        """Returns a line a column: role, name, kind, values, missing values, and the first value; the last names the others."""
+        """Returns a line a column: role, name, kind, values, missing values, and the first value; the last names the others.
+
+        More than `_EACH` columns of a role share a line.
+        """
         lines = []
         for role, names in self.columns.items():
-            for name in names:
-                missing = self.table.missing(name)
+            each = [names] if len(names) > _EACH else [(name,) for name in names]
+            for several in each:
+                missing = sum(map(self.table.missing, several))
+                which = f"column {quoted(several[0])}" if len(several) == 1 else f"{len(several):,} columns"
+                which += "" if len(several) == 1 else f" {quoted(several[0])} to {quoted(several[-1])}"
+                kinds = " or ".join(dict.fromkeys(map(self.table.kind, several)))
                 lines.append(
-                    f"{role}: column {quoted(name)} ({self.table.kind(name)}), {len(self.table) - missing:,} values, "
-                    f"{missing:,} missing, first {self.table.sample(name)}"
+                    f"{role}: {which} ({kinds}), {len(self.table) * len(several) - missing:,} values, {missing:,} missing, "
+                    f"first {self.table.sample(several[0])}"
                 )
         if self.unused:
             lines.append(f"not read: {', '.join(map(quoted, self.unused))}")

@@ -183,7 +183,9 @@ class Table:
         try:
             chunks = [as_numbers(chunk, kind) for chunk in self._data[name].chunks]
         except pa.ArrowException as error:
-            raise DataError(f"{self.path}: column {quoted(name)} has numbers beyond 64 bits ({one_line(error)}).") from error
+            words = [str(value or "") for value in self.values(name)]
+            place = self.place(words.index(max(words, key=len)))
+            raise DataError(f"{place}: column {quoted(name)} has a number beyond 64 bits.") from error
         whole = kind == INTEGER and not any(chunk.null_count for chunk in chunks)
         parts = [(chunk if whole else chunk.cast(pa.float64())).to_numpy(zero_copy_only=False) for chunk in chunks]
         return np.concatenate([np.zeros(0, np.int64 if whole else np.float64), *parts])
