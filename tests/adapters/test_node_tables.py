@@ -280,11 +280,11 @@ def test_the_command_says_what_it_read_and_vectors_keep_the_ids(tmp_path: Path, 
     said = capsys.readouterr().out
     for line in (
         "20 nodes, 20 edges, 12 features, 2 classes\n",
-        "source: column 'citing' (text), 20 values, 0 missing, first 'p19'",
-        "not read: 'Unnamed: 0', 'year'",
-        "node: column 'paper' (text), 20 values, 0 missing, first 'p19'",
-        "feature: 12 columns 'w0' to 'w11' (integer), 240 values, 0 missing, first '0'",
-        "label: column 'field' (text), 18 values, 0 missing, first 'bio'",
+        "e.csv, source: column 'citing' (text), 20 values, 0 missing, first 'p19'",
+        "e.csv, not read: 'Unnamed: 0', 'year'",
+        "x.csv, node: column 'paper' (text), 20 values, 0 missing, first 'p19'",
+        "x.csv, feature: 12 columns 'w0' to 'w11' (integer), 240 values, 0 missing, first '0'",
+        "y.csv, label: column 'field' (text), 18 values, 0 missing, first 'bio'",
     ):
         assert line in said
     kept = json.loads((tmp_path / "out" / "tempplug.json").read_text())["tables"]
