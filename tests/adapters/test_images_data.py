@@ -142,7 +142,7 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for dataset, given, error, message in [
         ("cifar-10", {}, UnknownNameError, r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits"),
-        (str(tmp_path / "file"), {}, DataError, "file is not a folder: "),
+        (str(tmp_path / "file"), {}, DataError, "file is no folder and no table of images: "),
         ("digits", {"split": "val"}, ConfigError, "split='val' must be 'train' or 'test'"),
         ("digits", {"size": 0}, ConfigError, "size=0 must be"),
         *(("digits", {"count": count}, ConfigError, f"count={count} must be a whole") for count in (0, -1, 361, 2.0, True)),

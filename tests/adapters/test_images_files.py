@@ -212,7 +212,7 @@ def test_splits_share_their_classes(tmp_path: Path) -> None:
     assert (labels_of(test), reds(test.batch(torch.arange(2)))) == ([1, 2], [3, 4])
     (tmp_path / "train" / "emu").mkdir()
     assert len(list_split(tmp_path, "test", "toy")) == 2, "without a warning"
-    (tmp_path / "train").rename(tmp_path / "other")
+    (tmp_path / "train").rename(tmp_path / ".train")
     assert len(list_split(tmp_path, "test", "toy")) == 2
 
 

@@ -11,8 +11,8 @@ import contextlib
 import io
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +20,15 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, ShapeError
+
+if TYPE_CHECKING:
+    from tempplug_adapters.data_files.roles import Assigned
+
+Image.init()
+FORMATS: Final = tuple(form for form in Image.OPEN if form not in {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"})
+"""Formats that Pillow decodes, without those for which it runs another program or needs another library."""
+SUFFIXES: Final = frozenset(suffix for suffix, form in Image.registered_extensions().items() if form in FORMATS)
+"""Suffixes of their files, in lower case; files may have upper case."""
 
 
 class UndecodableImageError(DataError):
@@ -65,7 +74,7 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
     try:
         # such an image is refused below, with its name
         with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
-            image = Image.open(io.BytesIO(encoded))
+            image = Image.open(io.BytesIO(encoded), formats=FORMATS)
         with image:
             if limit is not None and image.width * image.height > limit:
                 raise Image.DecompressionBombError
@@ -89,7 +98,14 @@ def _rgb(image: Image.Image) -> Image.Image:
         return image
     sixteen_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))  # 65535 is white
     if sixteen_bits:
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
+        values = np.asarray(image)
+        if 0xFF < values.max() < 0x1000:
+            warnings.warn(
+                "16-bit images have no value above 4095, of 65535, and are read as nearly black: if their values have 12 bits, "
+                "multiply them by 16.",
+                stacklevel=2,
+            )
+        return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
         kind = "integers" if image.mode == "I" else "floats"
         raise ValueError(f"its pixels are 32-bit {kind} (Pillow's mode {image.mode}), whose white value is unknown")
@@ -184,6 +200,8 @@ class EncodedSet:
         source: of the files.
         labels: [n], and ``classes`` and ``name``, as in `ImageArray`.
         rows: [n] positions of the images in ``source``; None: all of them.
+        tables: those that name the images or their classes.
+        notes: what was left out, and why.
 
     Raises:
         ShapeError, DataError: the labels do not fit.
@@ -194,6 +212,8 @@ class EncodedSet:
     classes: tuple[str, ...]
     name: str
     rows: tuple[int, ...] | None = None
+    tables: tuple[Assigned, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_labels(self.labels, len(self), self.classes, self.name)
@@ -205,17 +225,18 @@ class EncodedSet:
         """Returns the set of some positions [b], in this order, or booleans [n]."""
         chosen = positions(index, len(self))
         labels = None if self.labels is None else self.labels[chosen]
-        return EncodedSet(self.source, labels, self.classes, self.name, tuple(map(self._row, chosen.tolist())))
+        return replace(self, labels=labels, rows=tuple(map(self.row, chosen.tolist())))
 
     def decode(self, position: int, size: int | None) -> Tensor:
         """Returns one image, [3, H, W] uint8; as `decode_image`."""
-        return decode_image(self.source.read(self._row(position)), self.file_name(position), size)
+        return decode_image(self.source.read(self.row(position)), self.file_name(position), size)
 
     def file_name(self, position: int) -> str:
         """Returns the name of an image's file, for messages."""
-        return self.source.file_name(self._row(position))
+        return self.source.file_name(self.row(position))
 
-    def _row(self, position: int) -> int:
+    def row(self, position: int) -> int:
+        """Returns the position of an image in ``source``."""
         return position if self.rows is None else self.rows[position]
 
 
@@ -251,11 +272,16 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
     if images is None:
         raise nothing_readable(f"'{encoded.name}'", faults)
     if faults:
-        more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
-        listed = " ".join(f"{fault}." for fault in faults[:_NAMED])
-        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}", stacklevel=3)
+        warnings.warn(left_out(encoded, faults), stacklevel=3)
     labels = None if encoded.labels is None else encoded.labels[torch.tensor(kept)]
     return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
+
+
+def left_out(encoded: EncodedSet, faults: list[str]) -> str:
+    """Returns a text on the images of a set that are left out, the first of them by name."""
+    more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
+    listed = " ".join(f"{fault}." for fault in faults[:_NAMED])
+    return f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}"
 
 
 def nothing_readable(what: str, faults: list[str]) -> DataError:
@@ -300,6 +326,20 @@ class ImageFiles:
     def subset(self, index: Tensor) -> ImageFiles:
         """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
         return ImageFiles(self.encoded.subset(index), self.size, replaced=self.replaced)
+
+    def readable(self) -> tuple[ImageFiles, list[str]]:
+        """Returns the set without the images that cannot be read or decoded, and what is wrong with each of those."""
+        kept: list[int] = []
+        faults: list[str] = []
+        for position in range(len(self)):
+            try:
+                self.encoded.decode(position, self.size)
+                kept.append(position)
+            except UndecodableImageError as error:
+                faults.append(str(error))
+        if not kept:
+            raise nothing_readable(f"'{self.name}'", faults)
+        return (self.subset(torch.tensor(kept)) if faults else self), faults
 
     def _pixels(self, position: int) -> Tensor:
         found: list[str] = []

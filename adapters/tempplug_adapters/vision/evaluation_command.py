@@ -70,6 +70,7 @@ def run(options: argparse.Namespace, progress: Callable[[float, str], None]) -> 
     device, folder = choose_device(options.device), data_folder(options.data_dir)
     backbone = load_backbone(checkpoint, options.backbone)
     drawn = {"image_size": settings.image_size, "load_size": options.load_size, "seed": settings.split_seed}
+    drawn["columns"] = tuple(trained.get("columns", ())) if same else ()
     train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
     test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
