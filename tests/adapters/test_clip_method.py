@@ -273,7 +273,7 @@ def test_faults_are_named(model: Path, tiny_bert: Path, tmp_path: Path) -> None:
             str(tmp_path),
             {"place": 3},
             ConfigError,
-            r"train: no column is clearly the caption\. Name it: --caption-column COLUMN",
+            r"metadata\.jsonl: no column is clearly the caption\. Name it: --caption-column COLUMN",
         ),
         (str(tmp_path), {"id": "a", "label": "b"}, ConfigError, "no column is clearly the caption"),
         (

@@ -75,7 +75,9 @@ def test_splits_may_be_named_by_folders_and_come_in_parts(parquet: Path) -> None
     assert labels_of(load_images(str(parquet), "test", None)) == [2]
     file = parquet / "pets" / "train" / "0001.parquet"
     assert reds(load_images(str(file), "train", None, size=4).batch(torch.arange(1))) == [2], "one file is a training set"
-    with pytest.raises(DataError, match=re.escape(f"{file} has no test set with labels, only train: a file, or its folder, must")):
+    with pytest.raises(
+        DataError, match=re.escape(f"{file} has no test set with labels, only train: a file, or its folder, must")
+    ):
         load_images(str(file), "test", None)
 
 

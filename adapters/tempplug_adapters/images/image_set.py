@@ -254,12 +254,7 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
     images: Tensor | None = None
     kept: list[int] = []
     faults: list[str] = []
-    for position in range(len(encoded)):
-        try:
-            pixels = encoded.decode(position, size)
-        except UndecodableImageError as error:
-            faults.append(str(error))
-            continue
+    for position, pixels in _decoded(encoded, size, faults):
         if images is None:
             images = torch.empty((len(encoded), *pixels.shape), dtype=torch.uint8)
         elif pixels.shape != images.shape[1:]:
@@ -269,12 +264,22 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
             )
         images[len(kept)] = pixels
         kept.append(position)
-    if images is None:
-        raise nothing_readable(f"'{encoded.name}'", faults)
     if faults:
         warnings.warn(left_out(encoded, faults), stacklevel=3)
+    assert images is not None  # that none is readable is an error
     labels = None if encoded.labels is None else encoded.labels[torch.tensor(kept)]
     return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
+
+
+def _decoded(encoded: EncodedSet, size: int | None, faults: list[str]) -> Iterator[tuple[int, Tensor]]:
+    """Yields position and pixels of readable images, and appends what is wrong with the others; `DataError` if none is."""
+    for position in range(len(encoded)):
+        try:
+            yield position, encoded.decode(position, size)
+        except UndecodableImageError as error:
+            faults.append(str(error))
+    if len(faults) == len(encoded):
+        raise _nothing_readable(f"'{encoded.name}'", faults)
 
 
 def left_out(encoded: EncodedSet, faults: list[str]) -> str:
@@ -284,7 +289,7 @@ def left_out(encoded: EncodedSet, faults: list[str]) -> str:
     return f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}"
 
 
-def nothing_readable(what: str, faults: list[str]) -> DataError:
+def _nothing_readable(what: str, faults: list[str]) -> DataError:
     """Returns the error for a set, or a class, without a decodable image."""
     reason = f" {faults[0]}." if faults else " It is empty."
     return DataError(f"no image of {what} can be decoded.{reason}")
@@ -329,16 +334,8 @@ class ImageFiles:
 
     def readable(self) -> tuple[ImageFiles, list[str]]:
         """Returns the set without the images that cannot be read or decoded, and what is wrong with each of those."""
-        kept: list[int] = []
         faults: list[str] = []
-        for position in range(len(self)):
-            try:
-                self.encoded.decode(position, self.size)
-                kept.append(position)
-            except UndecodableImageError as error:
-                faults.append(str(error))
-        if not kept:
-            raise nothing_readable(f"'{self.name}'", faults)
+        kept = [position for position, _ in _decoded(self.encoded, self.size, faults)]
         return (self.subset(torch.tensor(kept)) if faults else self), faults
 
     def _pixels(self, position: int) -> Tensor:
@@ -359,7 +356,7 @@ class ImageFiles:
         what = f"'{self.name}'"
         if self.labels is not None:
             what = f"class '{self.classes[int(self.labels[position])]}' of {what}"
-        raise nothing_readable(what, [self._faults[position]])
+        raise _nothing_readable(what, [self._faults[position]])
 
     def _candidates(self, position: int) -> Iterator[int]:
         """Yields a position, then later ones of the same class (any, without labels), then earlier ones."""

@@ -31,11 +31,10 @@ from tempplug_adapters.images.image_shards import KEY, SHARDS, read_shards
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.fingerprint import files_below
 
-_PATHS: Final = "image img filepath file_name image_path path file photo picture image_file".split()
-_LABELS: Final = "label labels class cls class_name label_name fine_label target category y".split()
-_LABEL: Final = Role("label", (*ANY, IMAGE), tuple(_LABELS), required=False)  # texts as bytes look like images
+_LABELS: Final = ("label", "labels", "class", "cls", "class_name", "label_name", "fine_label", "target", "category", "y")
+_LABEL: Final = Role("label", (*ANY, IMAGE), _LABELS, required=False)  # texts as bytes look like images
 ROLES: Final = (
-    Role("image", (IMAGE, TEXT), tuple(_PATHS)),
+    Role("image", (IMAGE, TEXT), ("image", "img", "filepath", "file_name", "image_path", "path", "file", "photo", "picture")),
     _LABEL,
     Role("split", (TEXT, CATEGORY), ("split", "subset", "partition"), required=False),
     replace(ID, names=(*ID.names, KEY)),
@@ -107,9 +106,10 @@ def read_split(
         return _numbered(sets, usable[0], name)
     if captioned and split == "test":
         return None
+    labelled, there = " with labels" if split == "test" else "", sorted(sets, key=lambda each: each in SPLITS["test"])
     raise DataError(
-        f"{path} has no {split} set{' with labels' if split == 'test' else ''}, only {', '.join(sorted(sets, key=WORDS.index))}: "
-        f"a file, or its folder, must be named {' or '.join(SPLITS[split])}, or a column split must say so."
+        f"{path} has no {split} set{labelled}, only {', '.join(there)}: a file, or its folder, must be named "
+        f"{' or '.join(SPLITS[split])}, or a column split must say so (tempplug embed: --split train)."
     )
 
 
@@ -310,16 +310,15 @@ def _numbered(sets: Mapping[str, EncodedSet], word: str, name: str) -> EncodedSe
     """
     chosen, named = sets[word], {each: other for each, other in sets.items() if other.classes}
     digits = {each for each, other in named.items() if all(map(str.isdecimal, other.classes))}
-    for first, second in ((first, second) for first in digits for second in named.keys() - digits):
-        if not {*named[first].classes} & {*named[second].classes}:
-            said = [
-                f"{each}, such as '{named[each].classes[0]}' of {named[each].tables[0].table.path}" for each in (first, second)
-            ]
-            raise DataError(
-                f"labels are numbers in {said[0]}, and words in {said[1]}: write the names of classes alike in both."
-            )
+    for pair in ((first, second) for first in digits for second in named.keys() - digits):
+        first, second = (named[each] for each in pair)
+        if not {*first.classes} & {*second.classes}:
+            files = [f"{each.tables[0].table.path} (such as '{each.classes[0]}')" for each in (first, second)]
+            raise DataError(f"labels are numbers in {files[0]} and words in {files[1]}: write classes alike in both.")
     key = int if len(digits) == len(named) else str
-    union = dict.fromkeys(label for each in sorted(named, key=WORDS.index) for label in named[each].classes)
+    union = dict.fromkeys(
+        label for each in sorted(named, key=lambda each: each in SPLITS["test"]) for label in named[each].classes
+    )
     ordered = all([*each.classes] == sorted(each.classes, key=key) for each in named.values())
     classes = tuple(sorted(union, key=key) if ordered else union)
     numbers = torch.tensor([classes.index(label) for label in chosen.classes], dtype=torch.int64)
