@@ -141,8 +141,8 @@ def test_what_is_skipped_is_counted(tmp_path: Path) -> None:
     images = load_images(str(tmp_path), "train", None)
     assert isinstance(images, ImageFiles)
     assert images.encoded.notes == (
-        f"left out: 2 files that are no images, such as {tmp_path}/train/cat/Thumbs.db",
-        f"left out: 1 files outside of the class folders, such as {tmp_path}/train/2.png",
+        f"left out: 2 file(s) that are no images, such as {tmp_path}/train/cat/Thumbs.db",
+        f"left out: 1 file(s) outside of the class folders, such as {tmp_path}/train/2.png",
     )
     inner(label=["a", "b", "c"])(tmp_path)
     of_pandas({"image": [None, *BYTES[1:]]}, "to_parquet")(tmp_path / "t.parquet")

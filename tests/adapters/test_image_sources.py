@@ -61,6 +61,18 @@ READ: dict[str, tuple[Make, str, str, Rows]] = {
         "train",
         [(2, None), (3, None), (1, None)],
     ),
+    "folders: classes with train in their names": (
+        photos("train_station/1.png", "bus_station/2.png"),
+        "",
+        "train",
+        [(2, None), (1, None)],
+    ),
+    "folders: train_images and test_images": (
+        photos("train_images/cat/1.png", "test_images/dog/2.png", "test_images/cat/3.png"),
+        "",
+        "test",
+        [(3, "cat"), (2, "dog")],
+    ),
     "folders: nested classes and equal names": (
         photos("train/cat/x/1.png", "train/cat/y/1.png", "train/dog/x/2.png"),
         "",

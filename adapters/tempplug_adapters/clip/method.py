@@ -141,25 +141,32 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
     def collate(self, recipe: ClipRecipe, data: Pairs, index: Tensor) -> dict[str, Any]:
         """Returns images as bytes, each with one of its captions, drawn at random."""
         images, chosen = data.train.images, torch.rand(len(index)).tolist()
-        own = [data.train.captions[position] for position in index.tolist()]
+        pixels = images.batch(index)
+        own = [data.train.captions[images.stand_ins.get(position, position)] for position in index.tolist()]
         drawn = [each[int(draw * len(each))] for each, draw in zip(own, chosen, strict=True)]
         labels = None if images.labels is None else images.labels[index]
         texts = data.checkpoint.padded([data.tokens[each] for each in drawn])
-        return {"index": index, "pixels": images.batch(index), "labels": labels, "keys": torch.tensor(drawn), **texts}
+        return {"index": index, "pixels": pixels, "labels": labels, "keys": torch.tensor(drawn), **texts}
 
     @torch.no_grad()
     def evaluate(self, recipe: ClipRecipe, module: Any, data: Pairs, run: Run) -> dict[str, float]:
-        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes."""
+        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes.
+
+        Images that cannot be read are left out.
+        """
         if data.test is None:
             return {}
         test = data.test
         share = len(test) / (len(test) + len(test.texts))
         images = self._of_images(module, test.images, lambda done: run.progress(share * done))
         texts = self._of_texts(module, test.texts, lambda done: run.progress(share + (1 - share) * done))
-        found = {f"image_to_text_r{k}": value for k, value in recall(images, texts, test.pairs).items()}
-        found |= {f"text_to_image_r{k}": value for k, value in recall(texts, images, test.pairs.flip(1)).items()}
+        read = torch.tensor([position not in test.images.stand_ins for position in range(len(test))])
+        pairs = test.pairs[read[test.pairs[:, 0]]]
+        images, pairs[:, 0] = images[read], read.cumsum(0)[pairs[:, 0]] - 1
+        found = {f"image_to_text_r{k}": value for k, value in recall(images, texts, pairs).items()}
+        found |= {f"text_to_image_r{k}": value for k, value in recall(texts, images, pairs.flip(1)).items()}
         if test.prompts and test.images.labels is not None:
-            found["zero_shot"] = zero_shot(images, test.images.labels, texts, test.prompts)
+            found["zero_shot"] = zero_shot(images, test.images.labels[read], texts, test.prompts)
         run.progress(1.0)
         return found
 

@@ -20,10 +20,9 @@ from PIL import Image
 from tempplug.errors import DataError
 from tempplug_adapters.images.image_set import FORMATS, SUFFIXES, EncodedSet, UndecodableImageError
 
-SPLITS: Final = {"train": ("train", "training"), "test": ("test", "testing", "validation", "valid", "val", "dev")}
-"""Names of the folders or files of a split, in upper or lower case; the first that exists and has classes is used."""
-WORDS: Final = tuple(word for words in SPLITS.values() for word in words)
-_SPLIT: Final = re.compile(rf"(?<![a-z])({'|'.join(WORDS)})(?![a-z])")
+SPLITS: Final = {"train": ("train", "training"), "test": ("test", "testing", "validation", "valid", "val", "dev", "eval")}
+"""Words in the names of folders or files of a split, in upper or lower case; the first that has classes is used."""
+_SPLIT: Final = re.compile(rf"(?<![a-z])({'|'.join(SPLITS['train'] + SPLITS['test'])})(?![a-z])")
 
 
 def split_word(path: str) -> str:
@@ -83,15 +82,17 @@ def split_folders(folder: Path) -> dict[str, list[Path]]:
     """
     children = subfolders(folder) if _is_folder(folder) else []
     places = {
-        split: [folder / child for word in words for child in children if child.lower() == word and subfolders(folder / child)]
+        split: [
+            folder / child for word in words for child in children if split_word(child) == word and subfolders(folder / child)
+        ]
         for split, words in SPLITS.items()
     }
-    names = [place.name.lower() for place in places["test"]]
+    names = [split_word(place.name) for place in places["test"]]
     if len(places["train"]) > 1 or len(set(names)) < len(names):
         same = places["train"] if len(places["train"]) > 1 else places["test"]
         raise DataError(f"{folder} has {' and '.join(place.name for place in same)}, which are one split: join them.")
     if bool(places["train"]) != bool(places["test"]):
-        others = [child for child in children if child.lower() not in WORDS and image_files(folder / child).images]
+        others = [child for child in children if not split_word(child) and image_files(folder / child).images]
         if others:
             raise _unclear(folder, (places["train"] or places["test"])[0].name, others)
     return places
@@ -100,8 +101,8 @@ def split_folders(folder: Path) -> dict[str, list[Path]]:
 def _without_classes(folder: Path, places: dict[str, list[Path]]) -> Path | None:
     """Returns the folder of training images without classes: ``train``; or all, where it is a class or there is none."""
     children = subfolders(folder)
-    named = [child for child in children if child.lower() in WORDS]
-    training = [folder / child for child in named if child.lower() in SPLITS["train"]]
+    named = [child for child in children if split_word(child)]
+    training = [folder / child for child in named if split_word(child) in SPLITS["train"]]
     others = [child for child in children if child not in named and named and image_files(folder / child).images]
     if others and training and len(named) > 1:
         raise _unclear(folder, training[0].name, others)
@@ -160,7 +161,7 @@ class Listing(NamedTuple):
     def notes(self, outside: Sequence[str] = ()) -> tuple[str, ...]:
         """Returns what is left out; ``outside`` are files beside the class folders."""
         listed = ((self.others, "that are no images"), (outside, "outside of the class folders"))
-        return tuple(f"left out: {len(files)} files {what}, such as {min(files)}" for files, what in listed if files)
+        return tuple(f"left out: {len(files)} file(s) {what}, such as {min(files)}" for files, what in listed if files)
 
 
 def image_files(folder: Path) -> Listing:

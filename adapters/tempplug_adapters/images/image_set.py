@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import numpy as np
 import torch
@@ -159,6 +159,7 @@ class ImageArray:
     labels: Tensor | None
     classes: tuple[str, ...]
     name: str
+    stand_ins: ClassVar[Mapping[int, int]] = {}
 
     def __post_init__(self) -> None:
         shape, kind = tuple(self.images.shape), self.images.dtype
@@ -307,6 +308,9 @@ class ImageFiles:
         size: pixels of each side: the shorter side is resized to it, the middle of the longer one is kept.
         replaced: False: an image that cannot be read is an error.
 
+    Attributes:
+        stand_ins: by position, the images that `batch` has used in the places of others.
+
     Raises:
         ConfigError: the size is not at least 1.
     """
@@ -316,6 +320,7 @@ class ImageFiles:
         self.encoded, self.size, self.replaced = encoded, size, replaced
         self.name, self.labels, self.classes = encoded.name, encoded.labels, encoded.classes
         self._faults: dict[int, str] = {}
+        self.stand_ins: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -349,6 +354,8 @@ class ImageFiles:
                 self._faults[candidate] = str(error)
                 found.append(str(error))
                 continue
+            if candidate != position:
+                self.stand_ins[position] = candidate
             for fault in found:
                 other = self.encoded.file_name(candidate)
                 warnings.warn(f"{fault}. {other} is used in its place.", stacklevel=3)

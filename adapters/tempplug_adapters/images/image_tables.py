@@ -25,7 +25,7 @@ from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES
 from tempplug_adapters.data_files.tables import Table, numbered, open_table
 from tempplug_adapters.data_files.text_roles import GROUP, ID
 from tempplug_adapters.data_files.text_streams import file_kind
-from tempplug_adapters.images.class_folders import SPLITS, WORDS, FileList, split_word, warn_of_classes
+from tempplug_adapters.images.class_folders import SPLITS, FileList, split_word, warn_of_classes
 from tempplug_adapters.images.image_set import EncodedSet, ImageSource, UndecodableImageError
 from tempplug_adapters.images.image_shards import KEY, SHARDS, read_shards
 from tempplug_adapters.storage.files import one_line
@@ -272,8 +272,8 @@ def _row_splits(assigned: Assigned, source: ImageSource, word: str) -> list[str]
             raise DataError(f"{place}: column {quoted(column)} is {quoted(str(value))}; wanted train, test or validation.")
         return splits
     if not word and isinstance(source, FileList):
-        folders = [_path(value).partition("/")[0].lower() for value in table.values(assigned.column("image"))]
-        if {*folders} <= {*WORDS}:
+        folders = [split_word(_path(value).partition("/")[0]) for value in table.values(assigned.column("image"))]
+        if all(folders):
             return folders
     return [word or "train"] * len(table)
 

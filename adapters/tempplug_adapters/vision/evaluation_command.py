@@ -135,7 +135,11 @@ VISION = EvalCommand(
             "metavar": "MODULE:NAME",
             "help": "the training's backbone, if a module of your own: it is imported",
         },
-        "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
+        "--dataset": {
+            "required": True,
+            "metavar": "NAME",
+            "help": "name of a data set, folder of class folders, or table of images",
+        },
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
         "--load-size": {"type": int, "help": "side in pixels to which images are resized when read (default: the training's)"},
         "--train-images": {
