@@ -24,8 +24,9 @@ from tempplug.cli import main
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.clip.captions import load_pairs
 from tempplug_adapters.data_files import table_blocks
+from tempplug_adapters.images.decoding import decode_image
 from tempplug_adapters.images.image_data import files_of, find_images, load_images
-from tempplug_adapters.images.image_set import ImageFiles, decode_image
+from tempplug_adapters.images.image_set import ImageFiles
 
 CAPTIONS: dict[str, tuple[Make, str, list[tuple[int, list[str]]]]] = {
     "open_clip: tabs": (

@@ -13,7 +13,7 @@ from image_toys import BROKEN, encoded, noise
 from PIL import Image
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.images.image_set import UndecodableImageError, check_size, decode_image, resize_all
+from tempplug_adapters.images.decoding import UndecodableImageError, check_size, decode_image, resize_all
 
 
 def saved(image: Image.Image, form: str, **options: object) -> bytes:

@@ -18,7 +18,8 @@ import torch
 from PIL import Image
 
 from tempplug.errors import DataError
-from tempplug_adapters.images.image_set import FORMATS, SUFFIXES, EncodedSet, UndecodableImageError
+from tempplug_adapters.images.decoding import FORMATS, SUFFIXES, UndecodableImageError
+from tempplug_adapters.images.image_set import EncodedSet
 
 SPLITS: Final = {"train": ("train", "training"), "test": ("test", "testing", "validation", "valid", "val", "dev", "eval")}
 """Words in the names of folders or files of a split, in upper or lower case; the first that has classes is used."""

@@ -19,17 +19,9 @@ from torch import Tensor
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.images.class_folders import FileList, image_files, is_image, list_split, split_folders
+from tempplug_adapters.images.decoding import check_size, resize_all
 from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10, read_tiny_imagenet
-from tempplug_adapters.images.image_set import (
-    EncodedSet,
-    ImageArray,
-    ImageFiles,
-    ImageSet,
-    check_size,
-    decode_all,
-    left_out,
-    resize_all,
-)
+from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, decode_all, left_out
 from tempplug_adapters.images.image_shards import Members
 from tempplug_adapters.images.image_tables import HUB, load_from_hub, read_split, table_files
 from tempplug_adapters.storage.fingerprint import files_below

@@ -16,7 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from tempplug.errors import DataError, quoted
 from tempplug_adapters.data_files.tables import Table, numbered
-from tempplug_adapters.images.image_set import SUFFIXES
+from tempplug_adapters.images.decoding import SUFFIXES
 from tempplug_adapters.storage.files import one_line
 
 SHARDS: Final = (".tar", ".tgz")

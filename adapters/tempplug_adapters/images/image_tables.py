@@ -26,7 +26,8 @@ from tempplug_adapters.data_files.tables import Table, numbered, open_table
 from tempplug_adapters.data_files.text_roles import GROUP, ID
 from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.images.class_folders import SPLITS, FileList, split_word, warn_of_classes
-from tempplug_adapters.images.image_set import EncodedSet, ImageSource, UndecodableImageError
+from tempplug_adapters.images.decoding import UndecodableImageError
+from tempplug_adapters.images.image_set import EncodedSet, ImageSource
 from tempplug_adapters.images.image_shards import KEY, SHARDS, read_shards
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.fingerprint import files_below
