@@ -32,7 +32,8 @@ def split_word(path: str) -> str:
     >>> split_word("Train/part-2.tar"), split_word("train/test-00.tar"), split_word("trains.tar")
     ('train', 'test', '')
     """
-    return (_SPLIT.findall(path.lower()) or [""])[-1]
+    words: list[str] = _SPLIT.findall(path.lower())
+    return words[-1] if words else ""
 
 
 def list_split(folder: Path, split: str, name: str) -> EncodedSet:
@@ -63,7 +64,9 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     listed = list_folder(places[split][0], name, tuple(sorted(classes)))
     if split == "test" and places["train"] and listed.labels is not None:
         training = places["train"][0]
-        warn_of_classes(name, [listed.classes[label] for label in listed.labels.unique()], subfolders(training), str(training))
+        warn_of_classes(
+            name, [listed.classes[label] for label in {*listed.labels.tolist()}], subfolders(training), str(training)
+        )
     return listed
 
 

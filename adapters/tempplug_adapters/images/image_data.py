@@ -214,8 +214,8 @@ def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None
     if isinstance(images, ImageFiles):
         encoded, source = images.encoded, images.encoded.source
         if isinstance(source, FileList | Members):
-            named = [Path(table.path) for table in tables if isinstance(source, FileList)]
-            return {file.name: file for file in named} | source.files(map(encoded.row, range(len(encoded))))
+            named = {Path(table.path).name: Path(table.path) for table in tables if isinstance(source, FileList)}
+            return {**named, **source.files(map(encoded.row, range(len(encoded))))}
     if dataset == "digits":
         return {}
     if dataset in _LAYOUTS and data_dir is None:
@@ -289,7 +289,8 @@ def find_images(
     Raises:
         TempplugError: there are no such images.
     """
-    place, notes = Path(word), ()
+    place = Path(word)
+    notes: tuple[str, ...] = ()
     if place.is_dir() and not any(split_folders(place).values()) and not table_files(place):
         listing = image_files(place)
         if not listing.images:

@@ -26,7 +26,6 @@ from tempplug_adapters.data_files.tables import Table, numbered, open_table
 from tempplug_adapters.data_files.text_roles import GROUP, ID
 from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.images.class_folders import SPLITS, FileList, split_word, warn_of_classes
-from tempplug_adapters.images.decoding import UndecodableImageError
 from tempplug_adapters.images.image_set import EncodedSet, ImageSource
 from tempplug_adapters.images.image_shards import KEY, SHARDS, read_shards
 from tempplug_adapters.storage.files import one_line
@@ -42,6 +41,8 @@ ROLES: Final = (
     replace(GROUP, names=(*GROUP.names, "caption", "text", "title")),
 )
 """Of a table of images."""
+Named = tuple[Table, Mapping[str, Sequence[str]]]
+"""A table, and the names of the classes that it declares, by column."""
 _TEXT_TABLES: Final = (".csv", ".tsv", *JSON_LINES)
 _TRIED: Final = 100
 """Images of a table of paths that are looked for."""
@@ -131,9 +132,12 @@ def table_files(path: Path) -> dict[str, list[Path]]:
     if (path / "state.json").is_file():
         return {"": [path]}
     groups: dict[str, list[Path]] = {}
+    files = files_below(path, {*SHARDS, *_TEXT_TABLES, ".parquet", *ARROW, ".gz"}) if path.is_dir() else {}
     for kinds in (SHARDS, _TEXT_TABLES, (".parquet", *ARROW)):
-        for name, file in files_below(path).items() if path.is_dir() and not groups else ():
-            wanted = kinds != _TEXT_TABLES or file.stem.lower() == "metadata" or (split_word(name) and "/" not in name)
+        for name, file in files.items() if not groups else ():
+            wanted = (
+                kinds != _TEXT_TABLES or file.name.lower().startswith("metadata.") or (split_word(name) and "/" not in name)
+            )
             if file_kind(file) in kinds and wanted:
                 groups.setdefault(split_word(name), []).append(file)
     if "" in groups and "train" in groups:
@@ -159,7 +163,7 @@ def _read_files(
     return sets
 
 
-def _with_names(table: Table) -> tuple[Table, dict[str, tuple[str, ...]]]:
+def _with_names(table: Table) -> Named:
     """Returns a table with the names of classes that `datasets` numbers, where -1 is missing, and all names by column."""
     features = json.loads(table.metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     columns = {name: table.column(name) for name in table.names}
@@ -177,11 +181,7 @@ def _with_names(table: Table) -> tuple[Table, dict[str, tuple[str, ...]]]:
 
 
 def _splits_of(
-    opened: Sequence[tuple[Table, Mapping[str, tuple[str, ...]]]],
-    word: str,
-    roles: Sequence[Role],
-    columns: Sequence[str],
-    source: ImageSource | None = None,
+    opened: Sequence[Named], word: str, roles: Sequence[Role], columns: Sequence[str], source: ImageSource | None = None
 ) -> dict[str, EncodedSet]:
     """Returns the images of tables by split, which is ``word`` where their rows say nothing else.
 
@@ -200,7 +200,7 @@ def _splits_of(
         column = assigned.column("image")
         kept = ~table.is_missing(column)
         source = Rows(table, column) if table.kind(column) == IMAGE else _paths(table, column)
-    left = f"left out: {(~kept).sum():,} of {len(table):,} rows have no image, {table.place(kept.argmin())} first"
+    left = f"left out: {(~kept).sum():,} of {len(table):,} rows have no image, {table.place(int(kept.argmin()))} first"
     splits = np.array(_row_splits(assigned, source, word))
     names = declared.get(assigned.column("label"), []) if "label" in assigned else []
     sets = {}
@@ -325,11 +325,11 @@ def _numbered(sets: Mapping[str, EncodedSet], word: str, name: str) -> EncodedSe
     numbers = torch.tensor([classes.index(label) for label in chosen.classes], dtype=torch.int64)
     training = [label for each in SPLITS["train"] if each in named for label in named[each].classes]
     if chosen.labels is not None and word in SPLITS["test"] and training:
-        warn_of_classes(name, [chosen.classes[label] for label in chosen.labels.unique()], training, "the training set")
+        warn_of_classes(name, [chosen.classes[label] for label in {*chosen.labels.tolist()}], training, "the training set")
     return replace(chosen, name=name, classes=classes, labels=None if chosen.labels is None else numbers[chosen.labels])
 
 
-def _of_hub(rows: Any, where: str) -> tuple[Table, dict[str, tuple[str, ...]]]:
+def _of_hub(rows: Any, where: str) -> Named:
     """Returns the table of a data set that `datasets` has loaded, see `_with_names`."""
     features = json.dumps({"info": {"features": rows.features.to_dict()}}).encode()
     metadata = {b"huggingface": features, b"fingerprint": rows._fingerprint.encode()}
@@ -362,14 +362,11 @@ class Rows:
         return len(self.table)
 
     def read(self, position: int) -> bytes:
-        """Returns the bytes of an image; `UndecodableImageError` if there are none."""
+        """Returns the bytes of an image; `UndecodableImageError` if there are none, nor a file."""
         stored = self.table.column(self.column)[position].as_py()
-        stored = stored if isinstance(stored, dict) else {"bytes": stored}
-        if stored["bytes"] is None and (path := Path(stored.get("path") or "")).is_file():
-            return path.read_bytes()
-        if stored["bytes"] is None:
-            raise UndecodableImageError(f"{self.file_name(position)} holds no bytes")
-        content: bytes = stored["bytes"]
+        if isinstance(stored, dict) and stored["bytes"] is None:
+            return FileList((stored["path"] or self.file_name(position),)).read(0)
+        content: bytes = stored["bytes"] if isinstance(stored, dict) else stored
         return content
 
     def file_name(self, position: int) -> str:
