@@ -13,7 +13,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from image_sources import BYTES, NUMBERS, TWO, Make, beside, both, hub, inner, photos, read, samples, shard, table_of
+from image_sources import BYTES, METADATA, NUMBERS, TWO, Make, beside, both, hub, inner, photos, read, samples, shard, table_of
 from image_toys import BROKEN, reds, write_image
 from PIL import Image
 from table_files import of_arrow, of_bytes, of_csv, of_lines, of_pandas, of_polars
@@ -168,6 +168,13 @@ def test_an_image_that_cannot_be_read_gets_no_vector_of_another(tmp_path: Path, 
     [note] = notes
     assert note.startswith("1 of 3 images of ")
     assert "cat/2.png cannot be decoded as an image: Truncated File Read" in note
+
+
+def test_a_folder_of_images_with_their_metadata_is_embedded_whole(tmp_path: Path) -> None:
+    METADATA(tmp_path)
+    images, names, *_ = find_images(str(tmp_path / "test"), 8, lambda: pytest.fail("no data set"))
+    assert reds(images.batch(torch.arange(2))) == [1, 2]
+    assert names == [str(tmp_path / "test" / f"{place}.png") for place in (1, 2)]
 
 
 def test_embed_writes_ids_and_names_and_says_what_it_left_out(

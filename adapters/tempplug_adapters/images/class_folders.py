@@ -195,8 +195,9 @@ def image_files(folder: Path) -> Listing:
 
 def is_image(path: str) -> bool:
     """Returns whether a file is an image by its suffix or, without one, by its content."""
-    if suffix := Path(path).suffix.lower():
-        return suffix in SUFFIXES
+    name, _, ending = path.rpartition("/")[2].rpartition(".")
+    if name:
+        return f".{ending.lower()}" in SUFFIXES
     try:
         with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS):
             return True

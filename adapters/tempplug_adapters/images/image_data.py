@@ -291,11 +291,11 @@ def find_images(
     """
     place = Path(word)
     notes: tuple[str, ...] = ()
-    if place.is_dir() and not any(split_folders(place).values()) and not table_files(place):
+    if place.is_dir() and not any(split_folders(place).values()) and not any(tables := table_files(place)):
         listing = image_files(place)
-        if not listing.images:
+        if not listing.images and not tables:
             raise ConfigError(f"{word} has no image files, such as .jpg or .png.")
-        files, notes = listing.images, listing.notes()
+        files, notes = listing.images, listing.notes() if listing.images else ()
     else:
         files = [word] if place.is_file() and is_image(word) else []
     images = ImageFiles(EncodedSet(FileList(tuple(files)), None, (), word), size) if files else load()

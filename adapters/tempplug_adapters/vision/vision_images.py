@@ -82,8 +82,8 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
     """
 
     def read(name: str, split: Split, count: int | None = None) -> ImageSet:
-        sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size, "columns": recipe.columns}
-        return read_images(name, split, data_dir, **sizes, count=count, seed=recipe.split_seed)
+        sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size}
+        return read_images(name, split, data_dir, **sizes, columns=recipe.columns, count=count, seed=recipe.split_seed)
 
     train, held_out = _long_tailed(read(dataset, "train", recipe.count), recipe)
     wanted = recipe.evaluation_dataset
