@@ -179,10 +179,8 @@ class VisionMethod(Method[Any, VisionImages]):
             )
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
         if self.design.module is SupCon and data.train.labels is None:
-            raise DataError(
-                f"SupCon needs the class of every image, which the set '{data.train.name}' lacks: use SimCLR, or put the "
-                "images in a folder for each class, in a folder train."
-            )
+            remedy = "use SimCLR, or put the images in a folder for each class, in a folder train"
+            raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' lacks: {remedy}.")
         return data
 
     def files(self, recipe: Any, source: Source, data: VisionImages) -> dict[str, Path | str]:
@@ -192,8 +190,8 @@ class VisionMethod(Method[Any, VisionImages]):
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
         bare = " without classes" if data.train.labels is None else ""
-        tested = bare if data.test is None else f"{bare}, {len(data.test)} to be measured with"
-        return f"{len(data)} images{tested}{notes_of(data.train)}"
+        tested = "" if data.test is None else f", {len(data.test)} to be measured with"
+        return f"{len(data)} images{bare}{tested}{notes_of(data.train)}"
 
     def tables(self, data: VisionImages) -> Sequence[Assigned]:
         """Returns the table of the training images, if there is one."""
@@ -335,9 +333,8 @@ class VisionMethod(Method[Any, VisionImages]):
 
     def read(self, recipe: Any, source: Source, split: Any) -> Inputs:
         """Returns image files, or a split of a data set."""
-        sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size, "columns": recipe.columns}
-        word = source.dataset
-        return Inputs(*find_images(word, loaded_size(recipe), lambda: read_images(word, split, source.data_dir, **sizes)))
+        word, given = source.dataset, {name: getattr(recipe, name) for name in ("image_size", "load_size", "columns")}
+        return Inputs(*find_images(word, loaded_size(recipe), lambda: read_images(word, split, source.data_dir, **given)))
 
     def embed(self, recipe: Any, module: Any, given: Any) -> Tensor:
         """Returns the representations of images, [n, F], as the evaluations see them."""
