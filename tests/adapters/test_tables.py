@@ -103,6 +103,11 @@ READ: dict[str, tuple[str, Write, list[tuple[Any, ...]]]] = {
     "csv: the suffix without packing": ("t.csv.gz", of_lines("a,b", "1,2"), [("1", "2")]),
     "JSON: a key that comes late": ("t.jsonl", of_lines(*LATE), [*[("a", "b", None)] * 70_000, ("c", "d", "e")]),
     "JSON: keys that differ": ("t.jsonl", of_lines({"a": "x"}, "", {"b": ["y"]}), [("x", None), (None, ["y"])]),
+    "JSON: texts and lists of texts": (
+        "t.jsonl",
+        of_lines({"a": "x"}, {"a": ["y", "z"]}, {"a": None}),
+        [(["x"],), (["y", "z"],), (None,)],
+    ),
     "JSON: NaN": ("t.jsonl", of_lines({"a": float("nan")}, {"a": 1.5}), [(None,), (1.5,)]),
     "JSON: two types": ("t.jsonl", of_lines({"a": 1}, {"a": "x"}, {"a": None}), [("1",), ("x",), (None,)]),
     "JSON: two types in blocks": (

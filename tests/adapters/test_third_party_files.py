@@ -315,13 +315,12 @@ REFUSED: dict[str, Callable[[Path], Any]] = {
     r"pairs\.csv: no column is clearly the caption\. Name it: --caption-column .* It has: 'filepath' .*, 'label'": open_clip_of(
         "filepath,label\na.png,a\n"
     ),
-    r"pairs\.csv, line 3: column 'title' is empty": open_clip_of("filepath,title\na.png,b\na.png,\n"),
-    r"000000\.png of .*train-000000\.tar has no caption: .* it has cls\. Name one": pairs(WITH_CLASS),
+    r"pairs\.csv, line 3: column 'title' is empty": pairs(
+        lambda folder: (photos("a.png")(folder), text("filepath,title\na.png,b\na.png,\n")(folder / "pairs.csv")), "pairs.csv"
+    ),
+    r"test-000000\.tar: no column is clearly the caption\. .*It has: 'cls' \(integer, such as '1'\)": pairs(WITH_CLASS),
     r"train-000001\.tar cannot be read as a tar: .*load a cut one again": pairs(CUT),
     r"train-000000\.tar: sample '000001' has 0 images; wanted one, such as 000001\.jpg, beside 000001\.txt": pairs(BARE),
-    r"000000\.png of .*: its cls is 'cat'; wanted the number of its class, from 0": images(
-        shards(lambda place: {"png": image(place), "cls": b"cat"})
-    ),
     "must hold a folder test or val that has a folder of images for each class": images(photos("a.png"), split="test"),
 }
 """Readers of what is wrong, by what the error says."""

@@ -122,7 +122,7 @@ class Table:
         self.path, self._data = path, data
         self.names: tuple[str, ...] = tuple(name for name in data.column_names if name != LINE)
         kind = file_kind(Path(path))
-        self.delimited = kind not in (*JSON_LINES, *ARROW, ".json", ".parquet", "")
+        self.delimited = kind not in (*JSON_LINES, *ARROW, ".json", ".parquet", ".tar", ".npz", "")
         self._counted = "line" if self.delimited or kind in JSON_LINES else "row"
         self._kinds: dict[str, str] = {}
 
