@@ -137,6 +137,10 @@ class Table:
         """Returns the file and the line of a row, for messages: ``pairs.csv, line 3``; the row, from 1, of a binary file."""
         return f"{self.path}, {self._counted} {self._data[LINE][int(row)].as_py()}"
 
+    def renamed(self, names: Sequence[str]) -> Table:
+        """Returns the table with other names of its columns."""
+        return Table(self.path, self._data.select([*self.names, LINE]).rename_columns([*names, LINE]))
+
     def column(self, name: str) -> Any:
         """Returns a column as `pyarrow.ChunkedArray`. Cells of text with delimiters are texts, as written, or null if empty."""
         return self._data[name]
