@@ -27,7 +27,7 @@ from tempplug_adapters.recommendation.interactions import Interactions, Ranges, 
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
 from tempplug_adapters.storage.files import inside, one_line
-from tempplug_adapters.storage.fingerprint import grouped
+from tempplug_adapters.storage.fingerprint import files_below, grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Run, Source, load_weights
 
@@ -190,7 +190,8 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def files(self, recipe: S, source: Source, data: Interactions) -> dict[str, Path | str]:
         """Returns the table, or the files of a data set."""
-        return grouped("dataset", files_of(source.dataset, source.data_dir))
+        files = files_of(source.dataset, source.data_dir)
+        return grouped("dataset", files_below(files[""]) if "" in files else files)
 
     def describe(self, data: Interactions) -> str:
         """Returns the numbers of users, items, interactions and examples."""

@@ -81,8 +81,8 @@ SASREC = MethodInfo(
     summary="Train a transformer over histories to recommend the next item, without a contrastive loss.",
     target="tempplug_adapters.recommendation.method:SequenceMethod",
     recipes={"dcrec": SequenceRecipe()},
-    datasets=f"{', '.join(DATASETS)} of the data folder; a table of user, item and time (.csv, .jsonl, .parquet, .inter …); "
-    "or a folder NAME with NAME.inter, or with the benchmark files NAME.train.inter, NAME.test.inter and, if any, NAME.valid.inter",
+    datasets=f"{', '.join(DATASETS)} of the data folder; a table of user, item and time (.csv, .jsonl, .parquet, .inter …); a "
+    "folder NAME of RecBole with NAME.inter, or with NAME.train.inter, NAME.test.inter and, if wanted, NAME.valid.inter",
 )
 
 SIMILARITY_GRAPHS = ("fixed", "faithful")
