@@ -86,6 +86,8 @@ def read_crows_pairs(data_dir: str | Path | None) -> list[Pair]:
                 f"{table.place(row)}: wanted two sentences, a bias_type, and stereo_antistereo out of {directions}."
             )
         pairs.append(Pair(*fields))
+    if not pairs:
+        raise DataError(f"{path} holds no pairs.")
     return pairs
 
 

@@ -16,35 +16,19 @@ from numpy.typing import NDArray
 
 from tempplug.errors import ConfigError, DataError, nearest, quoted
 from tempplug_adapters.data_files.archives import read_archived_texts
-from tempplug_adapters.data_files.roles import ANY, INTEGER, NUMBER, TEXT, TIME as TIMES, Assigned, Role, assign
+from tempplug_adapters.data_files.roles import ANY, INTEGER, NUMBER, TEXT, TIME as DATED, Assigned, Role, assign
 from tempplug_adapters.data_files.tables import open_table
 from tempplug_adapters.recommendation.recipes import COLUMNS, DATASETS
 
-USER: Final = Role(
-    "user",
-    ANY,
-    (
-        *("user", "user_id", "uid", "username", "session", "session_id", "customer_id", "reviewer_id", "visitor_id"),
-        *("member_id", "account_id", "client_id", "buyer_id", "profile_id", "person_id"),
-    ),
+_USERS: Final = ("user", "user_id", "uid", "username", "session_id", "customer_id", "reviewer_id", "visitor_id", "member_id")
+_ITEMS: Final = (
+    *("item", "item_id", "iid", "movie_id", "asin", "parent_asin", "product_id", "article_id", "track_id", "song_id"),
+    *("book_id", "isbn", "business_id", "video_id", "news_id", "anime_id", "game_id", "sku", "stock_code"),
 )
-ITEM: Final = Role(
-    "item",
-    ANY,
-    (
-        *("item", "item_id", "iid", "movie_id", "asin", "parent_asin", "product", "product_id", "article_id", "track_id"),
-        *("song_id", "book_id", "isbn", "business_id", "video_id", "news_id", "anime_id", "game_id", "sku", "stock_code"),
-    ),
-)
-TIME: Final = Role(
-    "time",
-    (TIMES, NUMBER, INTEGER, TEXT),  # of which texts are refused with their line
-    (
-        *("time", "timestamp", "ts", "date", "datetime", "unix_review_time", "unix_time", "event_time", "event_date"),
-        *("created_at", "invoice_date"),
-    ),
-    required=False,
-)
+_TIMES: Final = ("time", "timestamp", "ts", "date", "datetime", "unix_review_time", "event_time", "event_date", "invoice_date")
+USER: Final = Role("user", ANY, _USERS)
+ITEM: Final = Role("item", ANY, _ITEMS)
+TIME: Final = Role("time", (DATED, NUMBER, INTEGER, TEXT), _TIMES, required=False)
 RATING: Final = Role("rating", (NUMBER, INTEGER), ("rating", "score", "stars", "overall"), required=False)
 HISTORY: Final = Role("history", ANY, ("item_id_list",), required=False)
 LOG: Final = (USER, ITEM, TIME, RATING)
@@ -130,15 +114,12 @@ def files_of(dataset: str, data_dir: Path | None) -> dict[str, Path]:
 def _assigned(path: Path, roles: Sequence[Role], columns: Sequence[str]) -> Assigned:
     """Returns a table with its columns by role, without RecBole's types in their names."""
     numbered = bool(columns) and all(column.rpartition("=")[2].isdigit() for column in columns)
-    # pandas writes the header 0,1,2 for columns without names
-    table = open_table(path, header=lambda rows: not numbered or rows[0][-1:] == [str(len(list(filter(None, rows[0]))) - 1)])
+    table = open_table(path, header=_has_numbers if numbered else True)
     if not len(table):
         raise DataError(f"{path} holds no rows, only a header.")
     types = dict(name.rpartition(":")[::2] for name in table.names)
-    if all(types) and (path.suffix == ".inter" or set(types.values()) <= set(_FIELDS)):
-        table = table.renamed(list(types))
-    else:
-        types = {}
+    typed = all(types) and (path.suffix == ".inter" or set(types.values()) <= set(_FIELDS))
+    table, types = (table.renamed(list(types)), types) if typed else (table, {})
     some = not columns or any("=" in column for column in columns)
     dated = replace(TIME, required=some and any(map(TIME.is_usual, table.names)))
     try:
@@ -155,6 +136,12 @@ def _assigned(path: Path, roles: Sequence[Role], columns: Sequence[str]) -> Assi
                 f"(RecBole's types: {', '.join(_FIELDS)}): write {name}:{_TYPES[role]}, or choose another one with --columns."
             )
     return assigned
+
+
+def _has_numbers(rows: Sequence[Sequence[str]]) -> bool:
+    """Returns whether the first row is what pandas writes for columns without names, 0, 1, 2 and so on."""
+    names = [name for name in rows[0] if name]
+    return names == [str(place) for place in range(len(names))]
 
 
 def _log(path: Path, columns: Sequence[str]) -> Sequences:
@@ -192,47 +179,44 @@ def _benchmark(files: Mapping[str, Path], columns: Sequence[str]) -> Sequences:
     A row is a history and its target. Rows of a user whose sequences begin with each other are one sequence. In files of DCRec,
     where each user has a row that trains and the same row with one more item that tests, all prefixes are trained on, too.
     """
-    histories: list[list[str]] = []
-    splits: list[bytearray] = []
-    users: list[str] = []
-    newest: dict[str, int] = {}
-    tables = tuple(_assigned(file, BENCHMARK, columns) for file in files.values())
-    rows = repeated = 0
-    for assigned, name in zip(tables, files, strict=True):
-        number, table = 1 + SPLITS.index(name), assigned.table
+    sequences: list[tuple[str, list[str], bytearray]] = []
+    newest: dict[str, tuple[str, list[str], bytearray]] = {}
+    tables = {split: _assigned(file, BENCHMARK, columns) for split, file in files.items()}
+    repeated = 0
+    for name, assigned in tables.items():
+        split, table = 1 + SPLITS.index(name), assigned.table
         if "history" not in assigned:
             raise DataError(f"{table.path} has no column item_id_list; rows of one interaction belong in one file NAME.inter.")
         for role in ("user", "item"):
             _ids(assigned, role)
-        fields = (table.values(assigned.column(role)) for role in ("user", "history", "item"))
+        fields = (table.values(assigned.column(role.name)) for role in BENCHMARK)
         for row, (user, history, target) in enumerate(zip(*fields, strict=True)):
             items = [*(history or "").split(), target]
-            place = newest.get(user, len(histories))
-            if place == len(histories) or any(one != other for one, other in zip(histories[place], items, strict=False)):
-                newest[user] = place = len(histories)
-                users.append(user)
-                histories.append([])
-                splits.append(bytearray())
-            histories[place] += items[len(histories[place]) :]
-            splits[place].extend(bytes(len(histories[place]) - len(splits[place])))
-            if splits[place][len(items) - 1] not in (0, number):
+            _, known, splits = newest.get(user, (user, [""], bytearray()))
+            if any(one != other for one, other in zip(known, items, strict=False)):
+                known, splits = [], bytearray()
+                sequences.append((user, known, splits))
+                newest[user] = sequences[-1]
+            known += items[len(known) :]
+            splits.extend(bytes(len(known) - len(splits)))
+            if splits[len(items) - 1] not in (0, split):
                 raise DataError(f"{table.place(row)}: another file has the same history and target: leave them in one of them.")
-            repeated += splits[place][len(items) - 1] == number
-            splits[place][len(items) - 1] = number
-        rows += len(table)
-    if leaks := [user for user, split in zip(users, splits, strict=True) if re.search(rb"(?s)[\2\3].*\1", split)]:
+            repeated += splits[len(items) - 1] == split
+            splits[len(items) - 1] = split
+    if leaks := [user for user, _, splits in sequences if re.search(b"(?s)[\2\3].*\1", splits)]:
         raise DataError(
             f"{files['train']}: a history of session {quoted(leaks[0])} has a target of another file: leave it out."
         )
-    targets = {bytes(split).lstrip(b"\0") for split in splits}
-    if b"\1\3" in targets <= {b"\1", b"\3", b"\1\3"} and len(newest) == len(histories) and not repeated:
-        for split in splits:
-            split[: split.find(1) + 1] = b"\1" * (split.find(1) + 1)
-        note = "each row of a user that trains stands for all of its prefixes, as in DCRec's files"
-    else:
-        note = f"{rows} rows, each a history with its target, as in RecBole's benchmark files"
-    notes = (note, *([f"{repeated} rows that repeat another one were left out"] if repeated else []))
-    names = sorted({item for history in histories for item in history}, key=lambda item: (len(item), item))
+    how, targets = "as in RecBole's benchmark files", {bytes(splits).lstrip(b"\0") for _, _, splits in sequences}
+    if b"\1\3" in targets <= {b"\1", b"\3", b"\1\3"} and len(newest) == len(sequences) and not repeated:
+        how = "of which those of the training stand for all of their prefixes, too, as in DCRec's files"
+        for _, _, splits in sequences:
+            splits[: splits.find(1) + 1] = b"\1" * (splits.find(1) + 1)
+    notes = [f"rows of a history and its target, {how}: {', '.join(f'{name} {len(tables[name].table)}' for name in tables)}"]
+    if repeated:
+        notes.append(f"left out: {repeated} rows that repeat another one")
+    names = sorted({item for _, items, _ in sequences for item in items}, key=lambda item: (len(item), item))
     numbers = {name: number for number, name in enumerate(names, 1)}
-    numbered = [np.array([numbers[item] for item in history]) for history in histories]
-    return Sequences(numbered, users, names, [np.frombuffer(split, np.int8) for split in splits], tables, notes)
+    histories = [np.array([numbers[item] for item in items]) for _, items, _ in sequences]
+    targets_of = [np.frombuffer(splits, np.int8) for _, _, splits in sequences]
+    return Sequences(histories, [user for user, _, _ in sequences], names, targets_of, tuple(tables.values()), tuple(notes))

@@ -115,16 +115,12 @@ class Interactions:
             return Ranges(users, np.maximum(self._starts[users], targets - max_length), targets)
 
         self.train, self.validation, self.test = map(examples, (TRAIN, VALIDATION, TEST))
-        cut = sum(map(len, sequences)) - len(self.items)
-        lone = int((lengths == 1).sum())
-        self.tables, self.notes = (
-            tuple(tables),
-            [
-                *notes,
-                *([f"{cut} interactions before the newest {max_length + 1} of a user are left out"] if cut else []),
-                *([f"{lone} users with one item have no example"] if lone else []),
-            ],
-        )
+        cut, lone = sum(map(len, sequences)) - len(self.items), int((lengths == 1).sum())
+        self.tables, self.notes = tuple(tables), list(notes)
+        if cut:
+            self.notes.append(f"left out: {cut} items before the newest {max_length + 1} of their user")
+        if lone:
+            self.notes.append(f"without an example: {lone} of {len(kept)} users, who have one item")
         for name, part in (("train on", self.train), ("validate with", self.validation), ("test with", self.test)):
             if not len(part):
                 raise DataError(
@@ -153,8 +149,7 @@ class Interactions:
     def known(self, name: object) -> list[int]:
         """Returns the newest items of a user by name, for what comes next; raises `UnknownNameError`."""
         user = numbered(self.user_numbers, name, "user")
-        found: list[int] = self.items[self._starts[user] : self._ends[user]][-self.max_length :].tolist()
-        return found
+        return list(self.items[self._starts[user] : self._ends[user]][-self.max_length :].tolist())
 
     def padded(self, histories: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Returns the newest items of histories [B, L], padded with 0 at the right, and their lengths [B]."""
@@ -203,8 +198,7 @@ class Interactions:
         lengths = examples.ends - examples.starts
         histories = np.zeros((len(examples), max(1, int(lengths.max(initial=0)))), np.int64)
         histories[owner, places - examples.starts[owner]] = self.items[places]
-        found = (histories, lengths, self.items[examples.ends])
-        return tuple(map(torch.from_numpy, found))  # type: ignore[return-value]
+        return torch.from_numpy(histories), torch.from_numpy(lengths), torch.from_numpy(self.items[examples.ends])
 
 
 def numbered(numbers: Mapping[str, int], name: object, what: str) -> int:

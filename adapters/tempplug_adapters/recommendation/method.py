@@ -140,16 +140,8 @@ def sequence_encoder(recipe: SequenceRecipe, data: Interactions) -> HistoryEncod
         known = sizes | {"layers": recipe.layers, "num_layers": recipe.layers, "max_length": recipe.max_length}
         module = create_module(find(recipe.encoder, "encoder"), "encoder", known, first="hidden")
         return OwnEncoder(module, data.item_count, recipe.hidden)
-    return SequenceEncoder(
-        data.item_count,
-        recipe.max_length,
-        recipe.hidden,
-        recipe.inner,
-        recipe.layers,
-        recipe.heads,
-        recipe.dropout,
-        recipe.attention_dropout,
-    )
+    sizes = (recipe.hidden, recipe.inner, recipe.layers, recipe.heads, recipe.dropout, recipe.attention_dropout)
+    return SequenceEncoder(data.item_count, recipe.max_length, *sizes)
 
 
 class SequenceModule(nn.Module):
@@ -245,7 +237,7 @@ class RecommendationMethod(Method[S, Interactions]):
         found = load_sequences(source.dataset, source.data_dir, recipe.columns)
         given = [[found.names[item - 1] for item in each] for each in found.histories]
         rows = sum(len(assigned.table) for assigned in found.tables)
-        counted = f"{rows} rows are {len(given)} histories, of each of which the newest {recipe.max_length} items have a vector"
+        counted = f"{rows} rows are the histories of {len(given)} users, in the order of their first rows, with a vector each"
         return Inputs(given, found.users, notes=[counted, *found.notes])
 
     def embed(self, recipe: S, module: Any, given: Sequence[Sequence[object]]) -> Tensor:

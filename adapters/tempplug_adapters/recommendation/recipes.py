@@ -53,10 +53,7 @@ class SequenceRecipe(Recipe):
     ] = ("full",)
     columns: Annotated[
         tuple[str, ...],
-        Words(
-            help="of a table: role=column, role one of user, item, time, or names in this order; without a header their "
-            "numbers from 1; default: by their usual names, such as user_id, item_id, timestamp"
-        ),
+        Words(help="of a table: ROLE=COLUMN, or those of user, item, time in this order; by number if it has no header"),
     ] = COLUMNS
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
