@@ -8,9 +8,12 @@ from typing import Any
 
 import pandas
 import pytest
+from recommendation_toys import SMALL, walks, write_log
 from table_files import Write, of_arrow, of_csv, of_datasets, of_lines, of_pandas, of_polars
 
-from tempplug.errors import TempplugError
+import tempplug_adapters
+from tempplug.cli import main
+from tempplug.errors import TempplugError, UnknownNameError
 from tempplug_adapters.recommendation.interaction_files import load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions
 
@@ -155,6 +158,12 @@ READ: dict[str, Case] = {
         ("item=asin",),
         {"AE": ["B2", "B1"]},
     ),
+    "a file without a header that begins with small numbers": (
+        "t.tsv",
+        of_lines("7\t9\t2", "1\t0\t1"),
+        ("user=1", "item=2", "time=3"),
+        {"7": ["9"], "1": ["0"]},
+    ),
     "Yoochoose: clicks": (
         "yoochoose-clicks.dat",
         of_lines(*CLICKS),
@@ -214,7 +223,7 @@ REFUSED: dict[str, tuple[str, Write, Sequence[str], str]] = {
         "t.jsonl",
         of_lines(*AMAZON_2023),
         DEFAULT,
-        r"no column is clearly the item\. Name it: --columns item=.*'parent_asin' \(text, such as 'B0'\)",
+        r"no column is clearly the item\. Name it: --columns item=asin .*'parent_asin' \(text, such as 'B0'\)",
     ),
     "Diginetica: sessions or users": (
         "t.csv",
@@ -263,7 +272,7 @@ REFUSED: dict[str, tuple[str, Write, Sequence[str], str]] = {
         "t.csv",
         of_pandas({**LOG, "time": [3, None, 1, 2]}, "to_csv"),
         DEFAULT,
-        "line 3: column 'time' is empty; times must be",
+        r"line 3: column 'time' is empty; .*dropna\(subset=\['time'\]\)",
     ),
     "pandas: no time at all": ("t.csv", of_pandas({**LOG, "time": [None] * 4}, "to_csv"), DEFAULT, "clearly the time"),
     "csv: numbers and dates": (
@@ -453,3 +462,72 @@ def test_the_split_is_kept_with_the_training(tmp_path: Path) -> None:
 def test_faults_of_benchmark_files_are_named(tmp_path: Path, files: Any, message: str) -> None:
     with pytest.raises(TempplugError, match=message):
         read(benchmark(tmp_path / "s", **files))
+
+
+def flags(dataset: str, output: Path) -> list[str]:
+    words = [word for name, value in SMALL.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    return ["train", "sasrec", "--dataset", dataset, *words, "--num-train-epochs", "1", "--output-dir", str(output)]
+
+
+def test_the_command_says_what_it_reads_and_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [(f"u{user}", f"00{item}", 4.5, time) for user, walk in enumerate(walks()) for time, item in enumerate(walk)]
+    longer = [("long", "001", 1.0, time) for time in range(20)]
+    table = pandas.DataFrame([*rows, *longer, ("alone", "003", 2.0, 0)], columns=["userId", "movieId", "rating", "timestamp"])
+    table.to_csv(tmp_path / "log.csv")
+    assert main(flags(str(tmp_path / "log.csv"), tmp_path / "out")) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[2].startswith(f"{tmp_path / 'log.csv'}: 42 users, 12 items, {len(rows) + 13 + 1} interactions; ")
+    assert said[3:9] == [
+        "left out: 7 items before the newest 13 of their user",
+        "without an example: 1 of 42 users, who have one item",
+        f"user: column 'userId' (text), {len(table)} values, 0 missing, first 'u0'",
+        f"item: column 'movieId' (integer), {len(table)} values, 0 missing, first '00{walks()[0][0]}'",
+        f"time: column 'timestamp' (integer), {len(table)} values, 0 missing, first '0'",
+        "not read: 'Unnamed: 0', 'rating'",
+    ]
+    trained = tempplug_adapters.load(tmp_path / "out")
+    read_as = {"user": ["userId"], "item": ["movieId"], "time": ["timestamp"]}
+    assert trained.kept["tables"] == [{"file": "log.csv", "columns": read_as}]
+    # another file: other users, the same items in another order, without times
+    table[::-1][["userId", "movieId"]].replace({"userId": {"u3": "v"}}).to_csv(tmp_path / "new.csv", index=False)
+    given = ["embed", str(tmp_path / "out"), str(tmp_path / "new.csv"), "--output", str(tmp_path / "v.parquet")]
+    assert main(given) == 0
+    said = capsys.readouterr().out
+    assert f"{len(table)} rows are the histories of 42 users, in the order of their first rows, with a vector each" in said
+    assert "no column of times: the items of each user are in the order of the file" in said
+    vectors = pandas.read_parquet(tmp_path / "v.parquet").set_index("name")["vector"]
+    assert list(vectors.index[:2]) == ["alone", "long"]
+    own = trained.embed([[f"00{item}" for item in walks()[3][::-1]]])
+    assert vectors["v"] == pytest.approx(own[0].tolist())
+
+
+def test_another_file_is_evaluated_with_the_numbers_of_the_training(tmp_path: Path) -> None:
+    log = write_log(tmp_path / "log.csv", walks())
+    assert main(flags(str(log), tmp_path / "out")) == 0
+    trained = tempplug_adapters.load(tmp_path / "out")
+    expected = trained.evaluate()
+    table = pandas.read_csv(log)
+    table.iloc[::-1].to_parquet(tmp_path / "new.parquet")  # items have other numbers by their first rows
+    with pytest.warns(UserWarning, match="the data are not those of the training"):
+        figures = trained.evaluate(dataset=str(tmp_path / "new.parquet"))
+    tested = [name for name in expected if not name.startswith("validation")]  # users that validate are drawn by their order
+    assert {name: figures[name] for name in tested} == pytest.approx({name: expected[name] for name in tested})
+    table.assign(item=table["item"] + 1).to_csv(tmp_path / "other.csv", index=False)
+    with pytest.raises(UnknownNameError, match="no item '13' in the training"):
+        trained.evaluate(dataset=str(tmp_path / "other.csv"))
+
+
+def test_a_training_on_benchmark_files_says_their_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = benchmark(tmp_path / "s", train=SESSIONS, valid=["v|A1 A2|B1"], test=["t|A1|B1", "t|A1 B1|C2"])
+    assert main(flags(folder, tmp_path / "out")) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[2].endswith(f"; {len(SESSIONS)} examples to train on, 1 to validate, 2 to test")
+    assert said[3] == ("rows of a history and its target, as in RecBole's benchmark files: train 30, valid 1, test 2")
+    assert said[4:7] == [
+        "user: column 'session_id' (text), 30 values, 0 missing, first 's0'",
+        "history: column 'item_id_list' (text), 30 values, 0 missing, first 'A0 B0'",
+        "item: column 'item_id' (text), 30 values, 0 missing, first 'C0'",
+    ]
+    assert main(["recommend", str(tmp_path / "out"), "--user", "t", "--top", "3"]) == 0
+    items = [line.split()[1] for line in capsys.readouterr().out.splitlines()[:3]]
+    assert not {"A1", "B1", "C2"} & set(items)

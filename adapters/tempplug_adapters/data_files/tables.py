@@ -209,14 +209,16 @@ class Table:
         Raises:
             DataError: a value is missing, or is not of the kind of the first; the message names its line.
         """
-        column, wrong = self._data[name], self.is_missing(name)
-        if not wrong.any():
-            if (times := as_times(column)) is not None:
-                return np.asarray(pc.rank(times, tiebreaker="min")).astype(np.int64)
-            dated = is_dated(column[0].as_py())
-            wrong = np.array([as_times(column[row : row + 1], dated) is None for row in range(len(self))])
+        column, missing = self._data[name], self.is_missing(name)
+        if missing.any():
+            remedy = f"each row must have a time: remove the others, table.dropna(subset=['{name}'])"
+            raise DataError(f"{self.cell(int(missing.argmax()), name)}; {remedy}.")
+        if (times := as_times(column)) is not None:
+            return np.asarray(pc.rank(times, tiebreaker="min")).astype(np.int64)
+        dated = is_dated(column[0].as_py())
+        row = next(row for row in range(len(self)) if as_times(column[row : row + 1], dated) is None)
         kinds = "all a number, such as seconds, or all an ISO time, such as 2026-01-31 or 2026-01-31T12:30:00"
-        raise DataError(f"{self.cell(int(wrong.argmax()), name)}; times must be {kinds}: pandas.to_datetime makes such times.")
+        raise DataError(f"{self.cell(row, name)}; times must be {kinds}: pandas.to_datetime makes such times.")
 
     def first(self, name: str) -> Any:
         """Returns the first value that is not missing, or None."""

@@ -118,7 +118,7 @@ def _assigned(path: Path, roles: Sequence[Role], columns: Sequence[str]) -> Assi
     if not len(table):
         raise DataError(f"{path} holds no rows, only a header.")
     types = dict(name.rpartition(":")[::2] for name in table.names)
-    typed = all(types) and (path.suffix == ".inter" or set(types.values()) <= set(_FIELDS))
+    typed = all(types) and len(types) == len(table.names) and (path.suffix == ".inter" or set(types.values()) <= set(_FIELDS))
     table, types = (table.renamed(list(types)), types) if typed else (table, {})
     some = not columns or any("=" in column for column in columns)
     dated = replace(TIME, required=some and any(map(TIME.is_usual, table.names)))
