@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -182,7 +182,7 @@ def _benchmark(files: Mapping[str, Path], columns: Sequence[str]) -> Sequences:
     sequences: list[tuple[str, list[str], bytearray]] = []
     newest: dict[str, tuple[str, list[str], bytearray]] = {}
     tables = {split: _assigned(file, BENCHMARK, columns) for split, file in files.items()}
-    repeated = 0
+    counts: Counter[str] = Counter()
     for name, assigned in tables.items():
         split, table = 1 + SPLITS.index(name), assigned.table
         if "history" not in assigned:
@@ -190,31 +190,28 @@ def _benchmark(files: Mapping[str, Path], columns: Sequence[str]) -> Sequences:
         for role in ("user", "item"):
             _ids(assigned, role)
         fields = (table.values(assigned.column(role.name)) for role in BENCHMARK)
-        for row, (user, history, target) in enumerate(zip(*fields, strict=True)):
+        for user, history, target in zip(*fields, strict=True):
             items = [*(history or "").split(), target]
+            last = len(items) - 1
             _, known, splits = newest.get(user, (user, [""], bytearray()))
-            if any(one != other for one, other in zip(known, items, strict=False)):
+            differs = any(one != other for one, other in zip(known, items, strict=False))
+            trained = not differs and any(0 < earlier < split for earlier in splits[last:])
+            if differs or trained:
                 known, splits = [], bytearray()
                 sequences.append((user, known, splits))
                 newest[user] = sequences[-1]
             known += items[len(known) :]
             splits.extend(bytes(len(known) - len(splits)))
-            if splits[len(items) - 1] not in (0, split):
-                raise DataError(f"{table.place(row)}: another file has the same history and target: leave them in one of them.")
-            repeated += splits[len(items) - 1] == split
-            splits[len(items) - 1] = split
-    if leaks := [user for user, _, splits in sequences if re.search(b"(?s)[\2\3].*\1", splits)]:
-        raise DataError(
-            f"{files['train']}: a history of session {quoted(leaks[0])} has a target of another file: leave it out."
-        )
+            counts["rows repeat another one and were left out"] += splits[last] == split
+            counts["sessions have a target that an earlier file has in them, too"] += trained
+            splits[last] = split
     how, targets = "as in RecBole's benchmark files", {bytes(splits).lstrip(b"\0") for _, _, splits in sequences}
-    if b"\1\3" in targets <= {b"\1", b"\3", b"\1\3"} and len(newest) == len(sequences) and not repeated:
+    if b"\1\3" in targets <= {b"\1", b"\3", b"\1\3"} and len(newest) == len(sequences) and not counts.total():
         how = "of which those of the training stand for all of their prefixes, too, as in DCRec's files"
         for _, _, splits in sequences:
             splits[: splits.find(1) + 1] = b"\1" * (splits.find(1) + 1)
     notes = [f"rows of a history and its target, {how}: {', '.join(f'{name} {len(tables[name].table)}' for name in tables)}"]
-    if repeated:
-        notes.append(f"left out: {repeated} rows that repeat another one")
+    notes += [f"{count} {what}" for what, count in counts.items() if count]
     names = sorted({item for _, items, _ in sequences for item in items}, key=lambda item: (len(item), item))
     numbers = {name: number for number, name in enumerate(names, 1)}
     histories = [np.array([numbers[item] for item in items]) for _, items, _ in sequences]
