@@ -206,9 +206,11 @@ def graphs(folder: Path, models: Path) -> Iterator[Case]:
 def interactions(folder: Path, models: Path) -> Iterator[Case]:
     yield Case(SASREC, str(write_log(folder / "log.csv", walks())))
     header = "session_id:token\titem_id_list:token_seq\titem_id:token\n"
-    rows = [f"{user}\t{' '.join(map(str, walk[:-1]))}\t{walk[-1]}\n" for user, walk in enumerate(walks())]
-    for split in ("train", "test"):
-        write(folder / "toy" / f"toy.{split}.inter", header + ("" if split == "train" else "".join(rows)))
+    for end, split in ((-2, "train"), (-1, "test")):
+        rows = [
+            f"{user}\t{' '.join(map(str, walk[:end]))}\t{walk[end]}\n" for user, walk in enumerate(walks()) if len(walk) > 3
+        ]
+        write(folder / "toy" / f"toy.{split}.inter", header + "".join(rows))
     yield Case(DCREC, str(folder / "toy"))
 
 

@@ -28,7 +28,6 @@ from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
 from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.recommendation.interaction_files import load_sequences
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -114,27 +113,6 @@ class Toys(InMemoryDataset):
 
     def process(self) -> None:
         self.save([data(), data()], self.processed_paths[0])
-
-
-LOG = pandas.DataFrame({"user": list("uuvu"), "item": ["a", "b", "a", "c"]})
-DAYS = pandas.to_datetime(["2026-03-29 02:30", "2026-03-29", "2026-01-01", "2026-03-29 03:10:00.5"], format="mixed")
-SEQUENCES = [[2, 1, 3], [1]]
-
-
-def log(write: Callable[[Path], Any], name: str = "log.csv", dataset: str | None = None) -> Callable[[Path], Any]:
-    """Reads the sequences of a table."""
-
-    def read(folder: Path) -> Any:
-        write(folder / name)
-        found = load_sequences(str(folder / (dataset or name)), None, ("user", "item", "time")).histories
-        return [each.tolist() for each in found]
-
-    return read
-
-
-INTER = (
-    'user_id:token\titem_id:token\trating:float\ttimestamp:float\nu\ta\t3\t881250949\nu\t"b\t1\t8e8\nv\ta\t2\t1\nu\tc\t5\t9e8\n'
-)
 
 
 def text(content: str) -> Callable[[Path], Any]:
@@ -245,16 +223,6 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
     ),
     "PyG: to_homogeneous": (saved(lambda _: hetero().to_homogeneous()), ([[3, 4], [2, 0]], None, 5, 1)),
     "PyG: data set": (saved(lambda folder: Path(Toys(str(folder)).processed_paths[0])), ([[0, 1, 3], [1, 2, 0]], None, 4, 2)),
-    "pandas: dates": (log(lambda path: LOG.assign(time=DAYS).to_csv(path, index=False)), SEQUENCES),
-    "pandas: dates with a zone": (log(lambda path: LOG.assign(time=DAYS.tz_localize("UTC")).to_csv(path)), SEQUENCES),
-    "pandas: dates in parquet": (log(lambda path: LOG.assign(time=DAYS).to_parquet(path), "log.parquet"), SEQUENCES),
-    "pandas: days": (log(lambda path: LOG.assign(time=list(DAYS.date)).to_parquet(path), "log.parquet"), [[1, 2, 3], [1]]),
-    "pandas: unix stamps": (
-        log(lambda path: LOG.assign(time=DAYS.astype("int64")).to_csv(path, sep="\t"), "log.tsv"),
-        SEQUENCES,
-    ),
-    "RecBole: NAME.inter": (log(text(INTER), "toys.inter"), SEQUENCES),
-    "RecBole: its folder": (log(text(INTER), "toys/toys.inter", "toys"), SEQUENCES),
     "open_clip: tabs": (pairs(open_clip("\t"), "pairs.csv"), TWO),
     "open_clip: commas": (pairs(open_clip(","), "pairs.csv"), TWO),
     "open_clip: no test set": (pairs(open_clip(","), "pairs.csv", "test"), None),
@@ -268,11 +236,6 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
     "a camera: folders of days": (images(photos("2026/01/a.png", "2026/02/b.png", "c.png")), ([0, 10, 20], None)),
 }
 """By the tool and what it wrote: how it is read, and what is in it."""
-
-
-def parts(path: Path) -> None:
-    for each in ("train", "test"):
-        text(INTER)(path.parent / f"toys.{each}.inter")
 
 
 def open_clip_of(content: str) -> Callable[[Path], Any]:
@@ -302,15 +265,6 @@ REFUSED: dict[str, Callable[[Path], Any]] = {
     ),
     r"graph\.pt holds a HeteroData, .*: save data\.to_homogeneous\(\)": saved(lambda _: hetero()),
     r"graph\.pt.*torch_geometric\.utils\.dense_to_sparse makes it from adj": saved(lambda _: T.ToDense()(data())),
-    r"log\.csv, line 2: column 'time' is '29/03/2026'; it must be a number, such as seconds, or an ISO.*to_datetime": log(
-        lambda path: LOG.assign(time=DAYS.strftime("%d/%m/%Y")).to_csv(path)
-    ),
-    r"toys\.train\.inter, line 1: the header must be .* Rows of RecBole, .* in one file NAME\.inter": log(
-        parts, "toys/x", "toys"
-    ),
-    r"toys\.inter has no column 'time'\. It has: user_id, item_id\. Name those of user, item and time, .* with --columns": log(
-        text("user_id:token\titem_id:token\nu\ta\n"), "toys.inter"
-    ),
     r"pairs\.csv, line 2: the image 'none/a\.png' does not exist, neither in": open_clip_of("filepath,title\nnone/a.png,a\n"),
     r"pairs\.csv: no column is clearly the caption\. Name it: --caption-column .* It has: 'filepath' .*, 'label'": open_clip_of(
         "filepath,label\na.png,a\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -103,6 +105,32 @@ def as_numbers(chunk: Any, kind: str) -> Any:
     if pa.types.is_floating(chunk.type):
         chunk = pc.if_else(pc.is_nan(chunk), pa.scalar(None, chunk.type), chunk)
     return chunk.cast(pa.int64() if kind == INTEGER else pa.float64())
+
+
+def as_times(column: Any, dated: bool | None = None) -> Any:
+    """Returns numbers or ISO times as a type that sorts without rounding where it can; None if a value is neither.
+
+    Args:
+        column: a `pyarrow.ChunkedArray` without missing values.
+        dated: whether texts are ISO times; None: as the first one is.
+    """
+    if not is_text(column.type):
+        return column
+    words = pc.utf8_trim_whitespace(column)
+    kinds = [pa.int64(), pa.decimal128(38, 9), pa.float64()]
+    if is_dated(words[0].as_py()) if dated is None else dated:
+        kinds = [pa.timestamp("ns", "UTC")]
+        words = pc.replace_substring_regex(words, r"^(.{10})$", r"\1T00:00")
+        words = pc.replace_substring_regex(words, r"^(.{10}.[\d:.]+)( ?(Z|UTC))?$", r"\1Z")
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return words.cast(kind)
+    return None
+
+
+def is_dated(word: str) -> bool:
+    """Returns whether a text begins like an ISO time."""
+    return re.match(r"\d{4}-\d\d-", word) is not None
 
 
 def is_text(kind: Any) -> bool:

@@ -242,7 +242,7 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
     alike = (each.name for each in others if each.kinds == role.kinds or (each.of_texts and role.of_texts))
     if len(fitting) == 1 and not any(name in chosen for name in alike):
         return fitting[0]
-    example = fitting[0] if fitting else "COLUMN"
+    example = next(filter(role.is_usual, fitting), fitting[0] if fitting else "COLUMN")
     header = "" if usual or not table.delimited else " If its first line is no header, write one."
     raise ConfigError(
         f"{table.path}: no column is clearly the {role.name}. Name it: {role.option(example)} (usual names: "
