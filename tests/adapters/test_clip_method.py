@@ -273,7 +273,7 @@ def test_faults_are_named(model: Path, tiny_bert: Path, tmp_path: Path) -> None:
             str(tmp_path),
             {"place": 3},
             ConfigError,
-            r"train: no column is clearly the caption\. Name it: --caption-column COLUMN",
+            r"metadata\.jsonl: no column is clearly the caption\. Name it: --caption-column COLUMN",
         ),
         (str(tmp_path), {"id": "a", "label": "b"}, ConfigError, "no column is clearly the caption"),
         (
@@ -308,3 +308,22 @@ def test_a_set_may_be_without_a_test_part_and_of_parquet(model: Path, tmp_path: 
     assert len(pairs) == 3
     for position, (text,) in enumerate(pairs.captions):
         assert pairs.images.batch(torch.tensor([position]))[0, :, 0, 0].tolist() == list(COLOURS[pairs.texts[text]])
+
+
+@pytest.mark.filterwarnings("ignore:.*is used in its place:UserWarning")
+def test_an_image_that_cannot_be_read_gets_no_caption_of_another(model: Path, tmp_path: Path) -> None:
+    folder = save_pictures(tmp_path / "pictures")
+    for split, name in (("train", "3.png"), ("test", "1.png")):
+        (folder / split / name).write_bytes(b"no picture")
+    method, recipe, data = load(model, folder)
+    assert data.test is not None
+    batch = method.collate(recipe, data, torch.arange(6))
+    assert torch.equal(batch["pixels"][3], batch["pixels"][4])
+    assert "white" in data.train.texts[int(batch["keys"][3])], "the caption of the image in its place"
+    module = method.build(recipe, data, loss_of(method, recipe, data, "fixed")).eval()
+    found = method.evaluate(recipe, module, data, Run(Path()))
+    rows = [json.loads(line) for line in (folder / "test" / "metadata.jsonl").read_text().splitlines()]
+    (folder / "test" / "metadata.jsonl").write_text(
+        "".join(f"{json.dumps(row)}\n" for row in rows if row["file_name"] != "1.png")
+    )
+    assert found == method.evaluate(recipe, module, load(model, folder)[2], Run(Path()))

@@ -131,7 +131,8 @@ HEADER = ",sent_more,sent_less,stereo_antistereo,bias_type\n"
         (HEADER, "holds no pairs"),
         (HEADER + "0,he,she,both,gender\n", "line 2: wanted two sentences, a bias_type, and stereo_antistereo out of stereo"),
         (HEADER + "0,,she,stereo,gender\n", "line 2: wanted two sentences"),
-        (HEADER + '0,he,"she" is,stereo,gender\n', "after line 1: "),
+        (HEADER + '0,he,"she" is,stereo,gender\n', "row that begins on line 2: "),
+        (HEADER.replace(",", ";") + "0;he;she;stereo\n", "line 2: 4 fields, but line 1 has 5"),
         (HEADER + "0,the man is very old,the man is old,stereo,age\n", "none of 1 pairs can be compared"),
     ],
 )

@@ -185,7 +185,7 @@ def graphs(folder: Path, models: Path) -> Iterator[Case]:
     yield Case(GRACE, str(folder / "graph.pt"))
     edges = write(folder / "edges.csv", "source,target\n" + "".join(f"{node},{(node + 1) % 20}\n" for node in range(20)))
     tables = {"node_features": folder / "x.csv", "node_labels": folder / "y.csv"}
-    write(tables["node_features"], "".join(f"{node},{node % 3}\n" for node in range(20)))
+    write(tables["node_features"], "".join(f"{node % 5},{node % 3}\n" for node in range(20)))
     write(tables["node_labels"], "".join(f"{node % 2}\n" for node in range(20)))
     yield Case(GRACE, str(edges), {name: str(path) for name, path in tables.items()})
     torch.save([Data(x=each.x, edge_index=each.edge_index) for each in map(graph, range(4))], folder / "graphs.pt")
@@ -206,9 +206,11 @@ def graphs(folder: Path, models: Path) -> Iterator[Case]:
 def interactions(folder: Path, models: Path) -> Iterator[Case]:
     yield Case(SASREC, str(write_log(folder / "log.csv", walks())))
     header = "session_id:token\titem_id_list:token_seq\titem_id:token\n"
-    rows = [f"{user}\t{' '.join(map(str, walk[:-1]))}\t{walk[-1]}\n" for user, walk in enumerate(walks())]
-    for split in ("train", "test"):
-        write(folder / "toy" / f"toy.{split}.inter", header + ("" if split == "train" else "".join(rows)))
+    for end, split in ((-2, "train"), (-1, "test")):
+        rows = [
+            f"{user}\t{' '.join(map(str, walk[:end]))}\t{walk[end]}\n" for user, walk in enumerate(walks()) if len(walk) > 3
+        ]
+        write(folder / "toy" / f"toy.{split}.inter", header + "".join(rows))
     yield Case(DCREC, str(folder / "toy"))
 
 

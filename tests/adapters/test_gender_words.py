@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tempplug.errors import DataError
+from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.mabel.gender_words import GenderWords
 
@@ -42,7 +42,7 @@ def test_the_first_pair_of_the_list_decides_and_such_words_are_counted() -> None
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [
-        ([("he", "")], "gender word '' must be one word of letters only"),
+        ([("he", ""), ("him", "her")], "gender word '' must be one word of letters only"),
         ([("step-dad", "mom")], "gender word 'step-dad' must be one word"),
         ([("he", "she"), ("Her", "his"), ("him", "her")], "gender word 'her' is among the words for men and among those"),
     ],
@@ -58,8 +58,15 @@ def test_lists_are_tables_with_a_pair_at_least(tmp_path: Path) -> None:
         GenderWords.read(tmp_path)
     with pytest.raises(DataError, match="must hold at least one pair"):
         GenderWords([])
-    (tmp_path / "words.tsv").write_text("note\tfemale\tmale\nx\tshe \the\n")
-    assert GenderWords.read(tmp_path / "words.tsv").swapped("He") == "She"
+    for name, text in {
+        "words.tsv": "note\tfemale\tmale\nx\tshe \the\n",
+        "words.csv": "\ufeffMale;Female\r\nhe;she\r\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+        assert GenderWords.read(tmp_path / name).swapped("He") == "She"
+    (tmp_path / "words.csv").write_text("he,she\nhim,her\n")
+    with pytest.raises(ConfigError, match=r"no column is clearly the male\. .* It has: 'he' \(text, such as 'him'\)"):
+        GenderWords.read(tmp_path / "words.csv")
 
 
 def test_the_real_list_and_pairs(data_dir: Path) -> None:

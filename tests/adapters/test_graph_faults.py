@@ -59,7 +59,7 @@ FAULTS = {
         ("--temperature-strategy macl", "temperature_strategy=macl does not apply: sasrec has no contrastive loss"),
         ("--contrastive-objective dcl", "contrastive_objective=dcl does not apply"),
         ("--columns user thing time", "log.csv has no column 'thing'"),
-        ("--columns user item time place", "columns=user item time place must be three names"),
+        ("--columns user item time place", "has no column 'place'. It has: 'user' (integer, such as '0'), 'item'"),
         ("--heads 3", "hidden=8 must be a multiple of heads=3."),
         ("--rankings all", "must be a list of 1 or more words, each one of full, sampled"),
         ("--validation-share 1e-9", "there is nothing to validate with: 40 users"),

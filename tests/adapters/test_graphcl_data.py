@@ -62,6 +62,16 @@ def test_features_and_labels_are_optional() -> None:
     same_graphs(GraphSet.from_graphs(several.graphs()), several)
 
 
+def test_words_and_signs_are_classes() -> None:
+    graphs = [Data(x=torch.ones(2), y=word) for word in ("b", ["a"], "", None, "b")]
+    assert GraphSet.from_graphs(graphs).labels.tolist() == [1, 0, -1, -1, 1]  # type: ignore[union-attr]
+    with pytest.warns(
+        UserWarning, match="y of the graphs: the labels are -1 and 1 alone, which are read as the classes 0 and 1"
+    ):
+        assert labelled(1, -1, None, 1).tolist() == [1, 0, -1, 1]  # type: ignore[union-attr]
+    assert labelled(1, -1, 0).tolist() == [1, -1, 0]  # type: ignore[union-attr]
+
+
 def test_labels_that_are_not_used_are_warned_of() -> None:
     for given in (([0.3], [2.0]), ([[1, 2]], [[0, 1]]), ([0, 1], [1, 0]), ([[1, 0]], [[1, 0, 1]]), ([1], [[1, 0]])):
         with pytest.warns(UserWarning, match="y of the graphs is not used in the evaluation: it must be one class"):
@@ -82,10 +92,14 @@ def test_labels_that_are_not_used_are_warned_of() -> None:
         ),
         ([Data(x=torch.full((2, 1), float("nan")))], "graph 0 has node features that are not finite"),
         (
-            [graph(2, []), Data(x=torch.ones(2, 1), y="mutagenic")],
-            "graph 1 has y='mutagenic', which is no number: number the classes",
+            [graph(2, [], label=1), Data(x=torch.ones(2, 1), y="mutagenic")],
+            "graph 0 has a number as y, and others words: use one of both",
         ),
-        ([Data(x=torch.ones(2, 1), y=[1, None])], r"graph 0 has y='\[1, None\]', which is no number"),
+        (
+            [Data(x=torch.ones(2, 1), y="nan"), Data(x=torch.ones(2, 1), y="b")],
+            "y of the graphs: 'nan' can be a class or a missing label: leave missing labels empty, or rename the class",
+        ),
+        ([Data(x=torch.ones(2, 1), y=[1, None])], r"graph 0 has y='\[1, None\]', which is neither a number nor a word"),
     ],
 )
 def test_faulty_graphs_are_named(graphs: list[Data], message: str) -> None:

@@ -112,7 +112,7 @@ def test_folders_of_data_sets(tmp_path: Path) -> None:
 def test_a_broken_image_of_an_archive_is_named(tmp_path: Path) -> None:
     contents = [encoded((1, 0, 0), form="PNG"), BROKEN, encoded((3, 0, 0), form="PNG")]
     write_archive(tmp_path, jpeg=np.frombuffer(b"".join(contents), np.uint8), offsets=np.cumsum([0, *map(len, contents)]))
-    with pytest.warns(UserWarning, match=r"1 of 3 images of 'cifar10 train' .*image 1 of .*cifar10_train_jpeg\.npz") as told:
+    with pytest.warns(UserWarning, match=r"1 of 3 images of 'cifar10 train' .*cifar10_train_jpeg\.npz, row 2") as told:
         images = array("cifar10", "train", tmp_path)
     assert told[0].filename == __file__
     assert reds(images.images) == [1, 3]
@@ -142,7 +142,7 @@ def test_wrong_options_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for dataset, given, error, message in [
         ("cifar-10", {}, UnknownNameError, r"no data set 'cifar-10'\. Did you mean 'cifar10'\? Known: cifar10, .*digits"),
-        (str(tmp_path / "file"), {}, DataError, "file is not a folder: "),
+        (str(tmp_path / "file"), {}, DataError, "file is no folder and no table of images: "),
         ("digits", {"split": "val"}, ConfigError, "split='val' must be 'train' or 'test'"),
         ("digits", {"size": 0}, ConfigError, "size=0 must be"),
         *(("digits", {"count": count}, ConfigError, f"count={count} must be a whole") for count in (0, -1, 361, 2.0, True)),

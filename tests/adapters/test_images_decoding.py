@@ -13,7 +13,7 @@ from image_toys import BROKEN, encoded, noise
 from PIL import Image
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.images.image_set import UndecodableImageError, check_size, decode_image, resize_all
+from tempplug_adapters.images.decoding import UndecodableImageError, check_size, decode_image, resize_all
 
 
 def saved(image: Image.Image, form: str, **options: object) -> bytes:
@@ -130,7 +130,7 @@ def test_damaged_files_raise_nothing_else(form: str) -> None:
 
 
 def test_lack_of_memory_is_no_fault_of_the_image_and_a_wrong_size_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(Image, "open", fail)

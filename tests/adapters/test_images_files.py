@@ -203,16 +203,14 @@ def test_splits_share_their_classes(tmp_path: Path) -> None:
     for name in ("train/dog/1.png", "train/ant/2.png", "val/dog/3.png", "val/emu/4.png"):
         write_image(tmp_path / name, int(name[-5]))
     train = ImageFiles(list_split(tmp_path, "train", "toy"), 4)
-    with pytest.warns(
-        UserWarning, match=re.escape(f"'toy' has images of 'emu', for which {tmp_path / 'train'} has no folder.")
-    ):
+    with pytest.warns(UserWarning, match=re.escape(f"'toy' has images of 'emu', of which {tmp_path / 'train'} has none.")):
         test = ImageFiles(list_split(tmp_path, "test", "toy"), 4)
     assert train.classes == test.classes == ("ant", "dog", "emu")
     assert (labels_of(train), reds(train.batch(torch.arange(2)))) == ([0, 1], [2, 1])
     assert (labels_of(test), reds(test.batch(torch.arange(2)))) == ([1, 2], [3, 4])
     (tmp_path / "train" / "emu").mkdir()
     assert len(list_split(tmp_path, "test", "toy")) == 2, "without a warning"
-    (tmp_path / "train").rename(tmp_path / "other")
+    (tmp_path / "train").rename(tmp_path / ".train")
     assert len(list_split(tmp_path, "test", "toy")) == 2
 
 

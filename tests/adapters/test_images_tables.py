@@ -13,7 +13,7 @@ import pytest
 import torch
 from image_toys import BROKEN, encoded, labels_of, reds, write_image
 
-from tempplug.errors import DataError, MissingDependencyError
+from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug_adapters.images.image_data import load_images
 from tempplug_adapters.images.image_set import ImageArray, ImageFiles
 
@@ -75,7 +75,9 @@ def test_splits_may_be_named_by_folders_and_come_in_parts(parquet: Path) -> None
     assert labels_of(load_images(str(parquet), "test", None)) == [2]
     file = parquet / "pets" / "train" / "0001.parquet"
     assert reds(load_images(str(file), "train", None, size=4).batch(torch.arange(1))) == [2], "one file is a training set"
-    with pytest.raises(DataError, match=re.escape(f"{file} has no test set with labels, only train: a parquet file, or its")):
+    with pytest.raises(
+        DataError, match=re.escape(f"{file} has no test set with labels, only train: a file, or its folder, must")
+    ):
         load_images(str(file), "test", None)
 
 
@@ -99,19 +101,16 @@ def test_a_test_set_without_labels_is_passed_over(parquet: Path) -> None:
 def test_damaged_images_and_parquet_are_named(parquet: Path) -> None:
     write(parquet, train=table([BROKEN, *colours(*range(49))], [1] * 50))
     images = load_images(str(parquet), "train", None, size=4)
-    with pytest.warns(UserWarning, match=re.escape(f"row 0 of {parquet} cannot be decoded") + ".* row 1 of .* in its place"):
+    with pytest.warns(UserWarning, match=r"00000-of-00001\.parquet, row 1 cannot be decoded.* row 2 is used in its place"):
         assert reds(images.batch(torch.arange(2))) == [0, 0]
     file = parquet / "data" / "train-00000-of-00001.parquet"
     whole = file.read_bytes()
     for content in (whole[: len(whole) // 2], b"", b"no parquet"):
         file.write_bytes(content)
-        with pytest.raises(DataError, match=f"^{re.escape(str(file))} cannot be read as parquet: .+$"):
+        with pytest.raises(DataError, match=f"^{re.escape(str(file))} (cannot be read: .+|is empty.|is not a parquet file.*)$"):
             load_images(str(parquet), "train", None)
     file.write_bytes(whole[:4] + bytes(len(whole) // 2 - 4) + whole[len(whole) // 2 :])
-    with pytest.raises(DataError, match=f"^{re.escape(str(parquet))} cannot be read as parquet: .+$"):
-        load_images(str(parquet), "train", None)
-    write(parquet, train=table(colours(1)).cast_column("label", datasets.Value("int64")))
-    with pytest.raises(DataError, match=r"one of datasets\.ClassLabel; it has img \(Image\), label \(Value\)\.$"):
+    with pytest.raises(DataError, match=f"^{re.escape(str(file))} cannot be read: .+$"):
         load_images(str(parquet), "train", None)
 
 
@@ -146,7 +145,7 @@ def test_without_a_folder_the_hub_is_read(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_rows_of_the_hub_are_decoded_by_the_same_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     hub(monkeypatch, table([encoded(7, mode="L"), BROKEN]))
-    with pytest.warns(UserWarning, match=r"1 of 2 images of 'cifar10 train' .*row 1 of uoft-cs/cifar10 cannot be decoded"):
+    with pytest.warns(UserWarning, match=r"1 of 2 images of 'cifar10 train' .*uoft-cs/cifar10, row 2 cannot be decoded"):
         images = load_images("cifar10", "train", None)
     assert images.batch(torch.tensor([0]))[0, :, 0, 0].tolist() == [7, 7, 7]
 
@@ -163,11 +162,11 @@ def test_faults_of_the_hub_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"uoft-cs/cifar10 at 0b27\w+ cannot be loaded from the Hugging Face hub: .*data_dir"):
         load_images("cifar10", "train", None)
     hub(monkeypatch, table([]).remove_columns("img"))
-    with pytest.raises(DataError, match=r"uoft-cs/cifar10 must have a column of datasets\.Image .* has label \(ClassLabel\)"):
+    with pytest.raises(ConfigError, match=r"uoft-cs/cifar10: no column is clearly the image\. .*It has: 'label'"):
         load_images("cifar10", "train", None)
     rows = {"img": [{"bytes": None, "path": "gone.png"}], "label": [0]}
     hub(monkeypatch, datasets.Dataset.from_dict(rows, features=table([]).features))
-    with pytest.raises(DataError, match=r"row 0 of uoft-cs/cifar10 holds no bytes"):
+    with pytest.raises(DataError, match=r"no image of .* can be decoded\. gone\.png cannot be read: No such file"):
         load_images("cifar10", "train", None)
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingDependencyError, match=r"pip install datasets\. Pass the folder"):

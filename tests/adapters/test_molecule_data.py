@@ -17,7 +17,7 @@ from graphcl_toys import grown
 from rdkit import Chem
 from rdkit.Chem.Scaffolds import MurckoScaffold
 
-from tempplug.errors import DataError, UnknownNameError
+from tempplug.errors import ConfigError, DataError, UnknownNameError
 from tempplug_adapters.graph import molecule_data
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import (
@@ -88,8 +88,8 @@ def test_smiles_are_the_first_words_of_lines(tmp_path: Path) -> None:
     (tmp_path / "plain.smi").write_text(text)
     (tmp_path / "packed.smi.gz").write_bytes(gzip.compress(text.encode()))
     for name in ("plain.smi", "packed.smi.gz"):
-        assert read_smiles(tmp_path / name) == ["CC", "CO", "CN"]
-        assert read_smiles(tmp_path / name, limit=2) == ["CC", "CO"]
+        assert read_smiles(tmp_path / name).smiles == ["CC", "CO", "CN"]
+        assert read_smiles(tmp_path / name, limit=2).smiles == ["CC", "CO"]
 
 
 def archive(folder: Path, name: str, file: str, text: str) -> None:
@@ -110,23 +110,24 @@ def test_labels_are_read_from_archives_tables_and_downloads(tmp_path: Path, monk
         ("tox21", ["CC"], [[0, 9] * 6]),
         (str(tmp_path / "own.csv"), ["CC", "CO"], [[1, 9], [0, 1]]),
     ]:
-        found, labels = read_labelled(dataset, tmp_path, tmp_path / "cache")
-        assert (found, labels.nan_to_num(9).tolist()) == (smiles, expected)
+        found = read_labelled(dataset, tmp_path, tmp_path / "cache")
+        assert (found.smiles, found.labels.nan_to_num(9).tolist()) == (smiles, expected)  # type: ignore[union-attr]
     assert not (tmp_path / "cache").exists()
     (tmp_path / "clintox.csv.gz").write_bytes(gzip.compress(b"smiles,a,b\nCC,1,\n"))
     monkeypatch.setattr(molecule_data, "_URL", tmp_path.as_uri() + "/{name}")
     with pytest.warns(UserWarning, match=r"the checksum of .*clintox\.csv\.gz is unknown"):
-        found, labels = read_labelled("ClinTox", None, tmp_path / "cache")
-    assert (found, labels[0, 0].item()) == (["CC"], 1.0)
+        found = read_labelled("ClinTox", None, tmp_path / "cache")
+    assert (found.smiles, found.labels.nan_to_num(9).tolist()) == (["CC"], [[1, 9]])  # type: ignore[union-attr]
     assert [each.name for each in (tmp_path / "cache").iterdir()] == ["clintox.csv.gz"]
     with pytest.raises(DataError, match=r"HIV\.csv cannot be downloaded: .*\. With --data-dir"):
         read_labelled("HIV", None, tmp_path / "cache")
 
 
 OF_TABLES = [
-    ("toxic,active\n1,0\n", "must have a column 'smiles'"),
-    ("smiles,toxic\nCC,1\nCO,1,0\n", "molecule 2: 2 labels where the first molecule has 1"),
-    ("smiles,toxic\nCC,often\n", "molecule 1: could not convert string to float: 'often'"),
+    ("toxic,active\n1,0\n", r"no column is clearly the smiles\. Name it: --columns smiles=COLUMN"),
+    ("smiles,toxic\nCC,1\nCO,1,0\n", "line 3: 3 fields, but line 1 has 2"),
+    ("smiles,toxic\nCC,often\n", r"no column is clearly a label, of 0, 1 or nothing\. Name them: --columns label=A,B"),
+    ("smiles,toxic\nCC,1\nCO,often\n", "line 3: column 'toxic' is 'often'; it must be a number"),
 ]
 
 
@@ -144,15 +145,15 @@ def test_faulty_files_and_unknown_data_sets_are_named(tmp_path: Path) -> None:
         ("BBB", r"no data set 'BBB'\. Did you mean 'BBBP'\?"),
         ("MUV", r"lacks graph/moleculenet/muv\.tar\.xz"),
         ("HIV", r"hiv\.tar\.xz must hold HIV\.csv"),
-        ("BACE", r"bace\.tar\.xz, molecule 2: label '7' must be 0, 1 or nothing"),
+        ("BACE", r"bace\.tar\.xz, line 3: column 'Class' is 7; a label must be 0, 1 or nothing"),
         ("ClinTox", "holds no molecule"),
         ("SIDER", r"sider\.tar\.xz cannot be read"),
         *own,
         ("empty.smi", "empty.smi is empty"),
         ("nothing.smi", "nothing.smi does not exist"),
-        ("broken.smi.gz", "broken.smi.gz cannot be read"),
+        ("broken.smi.gz", "broken.smi.gz is not a complete gzip file"),
     ]:
-        with pytest.raises(UnknownNameError if dataset == "BBB" else DataError, match=message):
+        with pytest.raises(UnknownNameError if dataset == "BBB" else (DataError, ConfigError), match=message):
             read_smiles(tmp_path / dataset) if "smi" in str(dataset) else read_labelled(str(dataset), tmp_path, tmp_path)
 
 
@@ -173,12 +174,12 @@ def test_a_scaffold_is_never_divided() -> None:
 @pytest.mark.slow
 def test_real_data_sets_have_the_published_sizes_and_columns(data_dir: Path, tmp_path: Path) -> None:
     found = {name: read_labelled(name, data_dir, tmp_path) for name in DATASETS if name not in ("MUV", "HIV", "ToxCast")}
-    tasks = {name: labels.shape[1] for name, (_, labels) in found.items()}
+    tasks = {name: table.labels.shape[1] for name, table in found.items()}
     assert tasks == {"BBBP": 1, "BACE": 1, "ClinTox": 2, "SIDER": 27, "Tox21": 12}
     sizes = {"BBBP": (2050, 2039, 1560, [1631, 204, 204]), "BACE": (1513, 1513, 691, [1210, 151, 152])}
     for name, (rows, readable, positives, parts) in sizes.items():
-        molecules = MoleculeSet(*found[name])
-        assert (len(found[name][0]), len(molecules), molecules.unreadable) == (rows, readable, rows - readable)
+        molecules = MoleculeSet(found[name].smiles, found[name].labels)
+        assert (len(found[name].smiles), len(molecules), molecules.unreadable) == (rows, readable, rows - readable)
         assert int(molecules.labels.sum()) == positives  # type: ignore[union-attr]
         assert [len(part) for part in scaffold_split(molecules.smiles)] == parts
 

@@ -18,11 +18,12 @@ from torch_geometric.data import Data
 from torch_geometric.datasets import Amazon, CitationFull, Coauthor
 
 from tempplug.cli import main
-from tempplug.errors import ConfigError, DataError, UnknownNameError
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.graph import grace_method, node_data
 from tempplug_adapters.graph.node_data import check_graph, labels_of, load_graph, scaled_features
+from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.graph.nodes import Nodes
+from tempplug_adapters.storage.tensors import read_matrix
 from tempplug_benchmarks.tasks.node import citation_graph
 
 EDGES = torch.tensor([[0, 1], [1, 0]])
@@ -148,13 +149,13 @@ def write_tables(folder: Path) -> dict[str, Any]:
 def test_tables_are_a_graph(tmp_path: Path) -> None:
     written = write_tables(tmp_path)
     graph = written.pop("graph")
-    found = load_graph(str(tmp_path / "edges.csv"), None, tmp_path, False, **written)
+    found = read_tables(tmp_path / "edges.csv", **written).graph
     assert torch.equal(found.x, graph.x)
     assert torch.equal(found.edge_index, graph.edge_index)
     assert torch.equal(found.edge_weight, 0.5 + graph.edge_index[0] % 2)
     assert Nodes(found).labels[5] == -1  # type: ignore[index]
     np.save(tmp_path / "edges.npy", graph.edge_index.numpy())
-    assert torch.equal(load_graph(str(tmp_path / "edges.npy"), None, tmp_path, **written).edge_index, graph.edge_index)
+    assert torch.equal(read_tables(tmp_path / "edges.npy", **written).graph.edge_index, graph.edge_index)
     files = ["--node-features", str(tmp_path / "x.npy"), "--node-labels", str(tmp_path / "y.txt")]
     words = ["--dataset", str(tmp_path / "edges.csv"), "--output-dir", str(tmp_path / "out"), "--num-train-epochs", "1"]
     with pytest.MonkeyPatch.context() as quick:
@@ -167,10 +168,8 @@ def test_tables_are_a_graph(tmp_path: Path) -> None:
 
 def test_files_that_are_missing_or_no_graph_are_named(tmp_path: Path) -> None:
     x = write_tables(tmp_path)["features"]
-    np.save(tmp_path / "few.npy", np.zeros(7))
     (tmp_path / "Photo" / "raw").mkdir(parents=True)
     shutil.copy(x, tmp_path / "Photo" / "raw" / "amazon_electronics_photo.npz")
-    edges, few = str(tmp_path / "edges.csv"), tmp_path / "few.npy"
     for dataset, more, error, message in [
         ("CiteSeeer", {}, UnknownNameError, r"no data set 'CiteSeeer'\. Did you mean 'CiteSeer'\? Known: Planetoid/Cora, "),
         ("PubMed", {}, DataError, r"PubMed needs ind\.pubmed\.x.*ind\.pubmed\.allx.*not found in"),
@@ -179,10 +178,6 @@ def test_files_that_are_missing_or_no_graph_are_named(tmp_path: Path) -> None:
         ("ogbn-arxiv", {"data_dir": None}, DataError, "ogbn-arxiv is not downloaded here: let the package ogb do it"),
         ("ogbn-arxiv", {}, DataError, r"ogbn-arxiv needs edge\.csv\.gz, num-node-list\.csv\.gz, num-edge-list\.csv\.gz, not"),
         (str(tmp_path / "none.pt"), {}, DataError, r"none\.pt does not exist"),
-        ("Cora", {"features": x}, ConfigError, "--node-features and --node-labels belong to a table of edges, not to dataset="),
-        (edges, {}, ConfigError, r"a table of edges such as .*edges\.csv needs --node-features"),
-        (edges, {"features": x, "labels": few}, DataError, r"few\.npy has labels of 7 nodes, but .* features of 600"),
-        (str(x), {"features": x}, DataError, "must have two columns, the nodes of an edge, or three with its weight, not 200"),
     ]:
         given: dict[str, Any] = {"data_dir": tmp_path, "cache_dir": tmp_path, **more}
         with pytest.raises(error, match=message):
@@ -223,8 +218,13 @@ def test_labels_of_every_shape(tmp_path: Path) -> None:
         ([[1, 0], [0, 1], [1, -1]], [[1, 0], [0, 1], [1, -1]]),
         (None, None),
         ([-1, -1, -1], None),
+        ([-1, 1, 0], [-1, 1, 0]),
     ]:
         assert of(y) == expected
+    with pytest.warns(UserWarning, match="toy: the labels are -1 and 1 alone, which are read as the classes 0 and 1"):
+        assert of([-1.0, math.nan, 1.0]) == [0, -1, 1]
+    words = Data(x=torch.ones(4, 2), y=["b", "", "a", None])
+    assert labels_of(words, "toy").tolist() == [1, -1, 0, -1]  # type: ignore[union-attr]
     for y, message in [
         ([0.5, 1, 2], "y must hold classes, whole numbers, to measure by; or pass --no-evaluate"),
         ([1, 2], r"y must hold one class a node, \[3\], or several, \[3, C\], not \[2\]"),
@@ -239,24 +239,18 @@ def test_labels_of_every_shape(tmp_path: Path) -> None:
     assert main(["train", "grace", *words, "--no-evaluate"]) == 0
 
 
-def test_texts_are_matrices_and_other_files_are_named(tmp_path: Path) -> None:
-    for name, text, expected in [
-        ("a.csv", "x,y\n1,2\n3,4\n", [[1, 2], [3, 4]]),
-        ("a.csv", "\ufeff1,2\n3,4\n", [[1, 2], [3, 4]]),
-        ("a.tsv", "1\t2.5\n3\tnan\n", [[1, 2.5], [3, math.nan]]),
-        ("a.txt", "1 2\n3 4", [[1, 2], [3, 4]]),
-        ("a.txt", "7\n8\n", [[7], [8]]),
-    ]:
-        (tmp_path / name).write_text(text)
+def test_matrices_are_read_and_other_files_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([1, 2], np.int16))
+    torch.save(torch.tensor([[0.5, math.nan]], dtype=torch.float64), tmp_path / "a.pt")
+    for name, expected in (("a.npy", [[1], [2]]), ("a.pt", [[0.5, math.nan]])):
         torch.testing.assert_close(read_matrix(tmp_path / name), torch.tensor(expected), equal_nan=True)
-    (tmp_path / "empty.csv").write_text("a,b\n")
-    (tmp_path / "ragged.csv").write_text("1,2\n3\n")
-    (tmp_path / "index.csv").write_text(",a,b\n0,1,2\n")
     (tmp_path / "cut.npy").write_bytes(b"\x93NUMPY\x01")
     np.save(tmp_path / "code.npy", np.array([{"a": 1}]), allow_pickle=True)
     torch.save({"a": 1}, tmp_path / "words.pt")
     np.save(tmp_path / "cube.npy", np.zeros((2, 2, 2)))
-    messages = {"none.csv": "does not exist", "index.csv": ".* first column has no name, .* index=False"}
-    for name in ("empty.csv", "ragged.csv", "index.csv", "cut.npy", "code.npy", "words.pt", "cube.npy", "none.csv"):
-        with pytest.raises(DataError, match=f"{name} {messages.get(name, 'must hold a matrix of numbers')}"):
+    for name, message in {
+        "none.npy": "does not exist",
+        **dict.fromkeys(("cut.npy", "code.npy", "words.pt", "cube.npy"), ""),
+    }.items():
+        with pytest.raises(DataError, match=f"{name} {message or 'must hold a matrix of numbers'}"):
             read_matrix(tmp_path / name)

@@ -109,3 +109,15 @@ def test_each_column_has_a_line(tmp_path: Path) -> None:
         "score: column 'score' (number), 1 values, 1 missing, first '0.5'",
         "not read: 'extra'",
     ]
+
+
+def test_many_columns_of_a_role_share_a_line(tmp_path: Path) -> None:
+    made = table(tmp_path, {f"neg_{place}": "a" if place < 11 else None for place in range(12)} | {"query": "b"})
+    lines = assign(made, ROLES, ["negative=" + ",".join(f"neg_{place}" for place in range(10))]).lines()
+    assert lines[1] == "negative: 10 columns 'neg_0' to 'neg_9' (text), 20 values, 0 missing, first 'a'"
+
+
+def test_other_columns_can_have_a_role(tmp_path: Path) -> None:
+    assigned = assign(table(tmp_path, {"query": "a", "pos": "b", "c": "d"}), ROLES).having(positive=(), negative=["c"])
+    assert assigned.to_dict() == {"anchor": ["query"], "negative": ["c"]}
+    assert assigned.unused == ("pos",)

@@ -106,7 +106,11 @@ def test_the_word_stands_where_the_blank_is_and_other_biases_are_left_out(tmp_pa
     [
         (None, "which is not in .*, its text/bias or its bias"),
         ([], "is empty"),
-        ([{"target": "he"}], r"line 1: must be a JSON object with target, .* \(KeyError: 'context'\)"),
+        (
+            [{"target": "he"}],
+            "rows must have target, context, stereotype, .*; they lack context, stereotype, anti-stereotype, unre",
+        ),
+        ([row(), {"target": "he", "context": "he is, BLANK."}], "line 2: target, context and the three sentences must be text"),
         ([row(), row(context="he is")], "line 2: the context must hold BLANK once"),
         ([row(context="BLANK is BLANK")], "must hold BLANK once"),
         ([row(unrelated="he is,")], "line 1: unrelated has no word where the context has BLANK"),

@@ -95,6 +95,7 @@ READ: dict[str, tuple[str, Write, list[tuple[Any, ...]]]] = {
         of_lines("a\tb", '"one\tx', "y\tz", 'end"\tw'),
         [('"one', "x"), ("y", "z"), ('end"', "w")],
     ),
+    "MovieLens: dat": ("movies.dat", of_lines("id::title", "1::A: b, c", "2::"), [("1", "A: b, c"), ("2", None)]),
     "csv: ends of Windows": ("t.csv", of_lines("a,b", "1,", "", ",2", ends="\r\n"), [("1", None), (None, "2")]),
     "Excel: CSV of an old Macintosh": ("t.csv", of_lines("a,b", '"1\r2",x', "3,y", ends="\r"), [("1\r2", "x"), ("3", "y")]),
     "csv: one column": ("t.csv", of_lines("text", "one", '"two, three"'), [("one",), ("two, three",)]),
@@ -103,6 +104,11 @@ READ: dict[str, tuple[str, Write, list[tuple[Any, ...]]]] = {
     "csv: the suffix without packing": ("t.csv.gz", of_lines("a,b", "1,2"), [("1", "2")]),
     "JSON: a key that comes late": ("t.jsonl", of_lines(*LATE), [*[("a", "b", None)] * 70_000, ("c", "d", "e")]),
     "JSON: keys that differ": ("t.jsonl", of_lines({"a": "x"}, "", {"b": ["y"]}), [("x", None), (None, ["y"])]),
+    "JSON: texts and lists of texts": (
+        "t.jsonl",
+        of_lines({"a": "x"}, {"a": ["y", "z"]}, {"a": None}),
+        [(["x"],), (["y", "z"],), (None,)],
+    ),
     "JSON: NaN": ("t.jsonl", of_lines({"a": float("nan")}, {"a": 1.5}), [(None,), (1.5,)]),
     "JSON: two types": ("t.jsonl", of_lines({"a": 1}, {"a": "x"}, {"a": None}), [("1",), ("x",), (None,)]),
     "JSON: two types in blocks": (
@@ -223,6 +229,26 @@ NUMBERED = {
 }
 
 
+def test_a_number_beyond_64_bits_is_named(tmp_path: Path) -> None:
+    of_lines("a", "7", "9" * 5000, "8")(tmp_path / "t.csv")
+    with pytest.raises(DataError, match=r"t\.csv, line 3: column 'a' has a number beyond 64 bits\.$"):
+        open_table(tmp_path / "t.csv").numbers("a")
+
+
+def test_words_of_truth_are_categories(tmp_path: Path) -> None:
+    of_csv([["a", "b"], ["True", "true"], ["", "no"], ["FALSE", "false"]])(tmp_path / "t.csv")
+    table = open_table(tmp_path / "t.csv")
+    assert [table.kind(name) for name in "ab"] == ["category", "text"]
+    np.testing.assert_array_equal(table.numbers("a"), [1.0, np.nan, 0.0])
+    assert list(table.values("a")) == ["True", None, "FALSE"]
+
+
+def test_one_column_is_not_split_by_blanks(tmp_path: Path) -> None:
+    of_lines("a", '""', "b c", ends="\r\n")(tmp_path / "t.txt")
+    table = open_table(tmp_path / "t.txt", header=False, blanks=True)
+    assert list(zip(*map(table.values, table.names), strict=True)) == [("a",), (None,), ("b c",)]
+
+
 @pytest.mark.parametrize("kind", NUMBERED)
 def test_the_kind_is_that_of_all_values(tmp_path: Path, kind: str) -> None:
     values, numbers = NUMBERED[kind]
@@ -246,12 +272,62 @@ def test_what_is_no_number_is_named_with_its_line(tmp_path: Path) -> None:
         open_table(tmp_path / "t.csv").numbers("n")
 
 
+RANKED = {
+    "integers": [2**60 + 1, -5, 2**60, 2**60 + 1],
+    "decimals": ["1700000000.000000002", "-1", "1700000000.000000001", "1700000000.000000002"],
+    "exponents": ["8.5e8", "1", "8e8", "850000000"],
+    "long decimals": ["0.33", "0", "0.3299999999999", "3.3e-1"],
+    "dates": [
+        "2026-01-31T00:00:00.000000002Z",
+        "1999-12-31",
+        "2026-01-31 01:00:00.000000001+01:00",
+        "2026-01-31T00:00:00.000000002",
+    ],
+    "zones": ["2026-01-31 12:00", "2026-01-31", "2026-01-31T13:59:59+02:00", "2026-01-31 12:00:00 UTC"],
+}
+
+
+@pytest.mark.parametrize("case", RANKED)
+def test_times_are_ranked_without_rounding(tmp_path: Path, case: str) -> None:
+    of_csv([["t"], *([value] for value in RANKED[case])])(tmp_path / "t.csv")
+    assert open_table(tmp_path / "t.csv").times("t").tolist() == [3, 1, 2, 3]
+    of_arrow({"t": RANKED[case]})(tmp_path / "t.parquet")
+    assert open_table(tmp_path / "t.parquet").times("t").tolist() == [3, 1, 2, 3]
+
+
+def test_times_of_arrow_are_ranked(tmp_path: Path) -> None:
+    days = pandas.to_datetime(["2026-03-29 02:30:00.000000001", "1999-12-31", "2026-03-29 02:30"], format="ISO8601")
+    for write in (of_pandas({"t": days}, "to_parquet"), of_pandas({"t": days.tz_localize("UTC")}, "to_parquet")):
+        write(tmp_path / "t.parquet")
+        assert open_table(tmp_path / "t.parquet").times("t").tolist() == [3, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "2026-01-31"], "line 3: column 't' is '2026-01-31'; times must be all a number, .*, or all an ISO time"),
+        (["2026-01-31", "1"], "line 3: column 't' is '1'"),
+        (["noon", "1"], "line 2: column 't' is 'noon'"),
+        (["1", "", "2"], "line 3: column 't' is empty"),
+        (["2026-01-31", "NaT"], "line 3: column 't' is 'NaT'"),
+        (["2026-01-31", "2026-02-30"], "line 3: column 't' is '2026-02-30'"),
+        (["31.01.2026", "1.2.2026"], r"line 2: .*pandas\.to_datetime"),
+    ],
+)
+def test_what_is_no_time_is_named_with_its_line(tmp_path: Path, values: list[str], message: str) -> None:
+    of_csv([["t", "u"], *([value, "x"] for value in values)])(tmp_path / "t.csv")
+    with pytest.raises(DataError, match=message):
+        open_table(tmp_path / "t.csv").times("t")
+
+
 def test_a_row_has_the_line_that_it_begins_on(tmp_path: Path) -> None:
     of_lines("a,b", '"x', 'y",1', "", "z,2")(tmp_path / "t.csv")
     table = open_table(tmp_path / "t.csv")
     assert [table.place(row) for row in (0, 1)] == [f"{tmp_path / 't.csv'}, line {line}" for line in (2, 5)]
     assert table.taken(np.array([1])).place(0).endswith("line 5")
     assert list(table.taken(np.array([False, True])).values("a")) == ["z"]
+    renamed = table.renamed(["c", "a"])
+    assert (renamed.names, list(renamed.values("a")), renamed.place(1)) == (("c", "a"), ["1", "2"], table.place(1))
 
 
 def test_a_file_without_a_header_has_numbered_columns(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from tempplug.errors import TempplugError
 from tempplug_adapters.clip.captions import load_pairs
 from tempplug_adapters.graph.graph_files import read_graphs
 from tempplug_adapters.graph.node_data import load_graph
+from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.images.image_data import load_images
-from tempplug_adapters.recommendation.interaction_files import load_sequences
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -59,13 +59,13 @@ def tables(edges: Any, features: Any, labels: Any = None, ending: str = ".csv") 
         paths = {name: folder / f"{name}{ending}" for name, write in files.items() if write is not None}
         for name, path in paths.items():
             files[name](path)
-        graph = load_graph(str(paths["e"]), None, folder, False, paths["x"], paths.get("y"))
+        graph = read_tables(paths["e"], paths["x"], paths.get("y")).graph
         found = (
             graph.edge_index.tolist(),
             None if graph.get("edge_weight") is None else graph.edge_weight.tolist(),
             graph.x.tolist(),
         )
-        return found if graph.y is None else (*found, graph.y.tolist())
+        return found if graph.y is None else (*found, graph.y.nan_to_num(-1).tolist())
 
     return read
 
@@ -113,27 +113,6 @@ class Toys(InMemoryDataset):
 
     def process(self) -> None:
         self.save([data(), data()], self.processed_paths[0])
-
-
-LOG = pandas.DataFrame({"user": list("uuvu"), "item": ["a", "b", "a", "c"]})
-DAYS = pandas.to_datetime(["2026-03-29 02:30", "2026-03-29", "2026-01-01", "2026-03-29 03:10:00.5"], format="mixed")
-SEQUENCES = [[2, 1, 3], [1]]
-
-
-def log(write: Callable[[Path], Any], name: str = "log.csv", dataset: str | None = None) -> Callable[[Path], Any]:
-    """Reads the sequences of a table."""
-
-    def read(folder: Path) -> Any:
-        write(folder / name)
-        found = load_sequences(str(folder / (dataset or name)), None, ("user", "item", "time")).histories
-        return [each.tolist() for each in found]
-
-    return read
-
-
-INTER = (
-    'user_id:token\titem_id:token\trating:float\ttimestamp:float\nu\ta\t3\t881250949\nu\t"b\t1\t8e8\nv\ta\t2\t1\nu\tc\t5\t9e8\n'
-)
 
 
 def text(content: str) -> Callable[[Path], Any]:
@@ -230,6 +209,7 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
     "pandas: edges with row numbers": (tables(to_csv(EDGES), X), GRAPH),
     "pandas: no headers": (tables(to_csv(EDGES, index=False, header=False), to_csv(FEATURES, header=False)), GRAPH),
     "pandas: columns in another order": (tables(to_csv(EDGES[["weight", "target", "source"]], index=False), X), GRAPH),
+    "pandas: edges with another column": (tables(to_csv(EDGES.assign(since=1), index=False), X), GRAPH),
     "pandas: tabs": (tables(to_csv(EDGES, sep="\t"), to_csv(FEATURES, sep="\t"), ending=".tsv"), GRAPH),
     "pandas: numbers of nodes": (tables(NUMBERED, to_csv(UNNAMED), to_csv(CLASSES.replace(NUMBERS))), (*GRAPH, LABELS)),
     "pandas: backwards": (tables(NUMBERED, to_csv(BACKWARDS)), ([[3, 2, 0], [2, 1, 3]], GRAPH[1], GRAPH[2][::-1])),
@@ -243,16 +223,6 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
     ),
     "PyG: to_homogeneous": (saved(lambda _: hetero().to_homogeneous()), ([[3, 4], [2, 0]], None, 5, 1)),
     "PyG: data set": (saved(lambda folder: Path(Toys(str(folder)).processed_paths[0])), ([[0, 1, 3], [1, 2, 0]], None, 4, 2)),
-    "pandas: dates": (log(lambda path: LOG.assign(time=DAYS).to_csv(path, index=False)), SEQUENCES),
-    "pandas: dates with a zone": (log(lambda path: LOG.assign(time=DAYS.tz_localize("UTC")).to_csv(path)), SEQUENCES),
-    "pandas: dates in parquet": (log(lambda path: LOG.assign(time=DAYS).to_parquet(path), "log.parquet"), SEQUENCES),
-    "pandas: days": (log(lambda path: LOG.assign(time=list(DAYS.date)).to_parquet(path), "log.parquet"), [[1, 2, 3], [1]]),
-    "pandas: unix stamps": (
-        log(lambda path: LOG.assign(time=DAYS.astype("int64")).to_csv(path, sep="\t"), "log.tsv"),
-        SEQUENCES,
-    ),
-    "RecBole: NAME.inter": (log(text(INTER), "toys.inter"), SEQUENCES),
-    "RecBole: its folder": (log(text(INTER), "toys/toys.inter", "toys"), SEQUENCES),
     "open_clip: tabs": (pairs(open_clip("\t"), "pairs.csv"), TWO),
     "open_clip: commas": (pairs(open_clip(","), "pairs.csv"), TWO),
     "open_clip: no test set": (pairs(open_clip(","), "pairs.csv", "test"), None),
@@ -268,58 +238,43 @@ READ: dict[str, tuple[Callable[[Path], Any], Any]] = {
 """By the tool and what it wrote: how it is read, and what is in it."""
 
 
-def parts(path: Path) -> None:
-    for each in ("train", "test"):
-        text(INTER)(path.parent / f"toys.{each}.inter")
-
-
 def open_clip_of(content: str) -> Callable[[Path], Any]:
     return pairs(lambda folder: text(content)(folder / "pairs.csv"), "pairs.csv")
 
 
-STRANGER, TWICE = to_csv(EDGES.replace("cid", "zed"), index=False), to_csv(pandas.concat([FEATURES, FEATURES[:1]]))
+STRANGER, TWICE = (
+    to_csv(EDGES.replace("cid", "zed"), index=False),
+    to_csv(pandas.concat([FEATURES, FEATURES[:1]]), index_label="name"),
+)
 CUT = shards(lambda place: {"png": image(place), "txt": b"a"}, cut=700)
 BARE = shards(lambda place: {"txt": b"a"} | ({"png": image(place)} if place != 1 else {}))
 REFUSED: dict[str, Callable[[Path], Any]] = {
-    r"x\.csv, line 2: column 'job' is 'a'; it must be a number\. .* pandas\.get_dummies": tables(
+    r"x\.csv: 'person' and 'job' could be the node\. Name it: --columns node=person\. It has: 'person' \(text": tables(
         E, to_csv(FEATURES.assign(job=list("abcd")))
     ),
     r"e\.csv, line 3: node 'zed' has no row in .*x\.csv: add its features, or leave the edge out": tables(STRANGER, X),
-    r"e\.csv, line 2: node 'anne' has no row in .*: give the features a first column id": tables(
-        E, to_csv(UNNAMED, index=False)
+    r"e\.csv, line 2: node 'anne' has no row in .*, whose 4 rows are counted from 0: give them a column id": tables(
+        E, to_csv(UNNAMED * 2, index=False)
     ),
     r"x\.csv, line 6: node 'anne' has two rows: leave one": tables(to_csv(EDGES), TWICE),
     r"y\.csv, line 2: node 'zed' has no row in .*x\.csv: leave it out": tables(
         to_csv(EDGES), X, to_csv(CLASSES.replace("fan", "zed"), index=False)
     ),
-    r"y\.csv has labels of \d nodes, but .* features of 4: give a row for each, or put the name or number of the node": tables(
+    r"y\.csv has labels of \d nodes, but .* features of 4: give a row for each, or a column id with the ids": tables(
         to_csv(EDGES), X, to_csv(CLASSES["class"][:2], index=False)
-    ),
-    r"e\.csv has the columns 'source', 'target', 'weight', 'since'; wanted are source, target and, if .* name them so": tables(
-        to_csv(EDGES.assign(since=1), index=False), X
     ),
     r"graph\.pt holds a HeteroData, .*: save data\.to_homogeneous\(\)": saved(lambda _: hetero()),
     r"graph\.pt.*torch_geometric\.utils\.dense_to_sparse makes it from adj": saved(lambda _: T.ToDense()(data())),
-    r"log\.csv, line 2: column 'time' is '29/03/2026'; it must be a number, such as seconds, or an ISO.*to_datetime": log(
-        lambda path: LOG.assign(time=DAYS.strftime("%d/%m/%Y")).to_csv(path)
-    ),
-    r"toys\.train\.inter, line 1: the header must be .* Rows of RecBole, .* in one file NAME\.inter": log(
-        parts, "toys/x", "toys"
-    ),
-    r"toys\.inter has no column 'time'\. It has: user_id, item_id\. Name those of user, item and time, .* with --columns": log(
-        text("user_id:token\titem_id:token\nu\ta\n"), "toys.inter"
-    ),
     r"pairs\.csv, line 2: the image 'none/a\.png' does not exist, neither in": open_clip_of("filepath,title\nnone/a.png,a\n"),
     r"pairs\.csv: no column is clearly the caption\. Name it: --caption-column .* It has: 'filepath' .*, 'label'": open_clip_of(
         "filepath,label\na.png,a\n"
     ),
-    r"pairs\.csv, line 3: column 'title' is empty": open_clip_of("filepath,title\na.png,b\na.png,\n"),
-    r"000000\.png of .*train-000000\.tar has no caption: .* it has cls\. Name one": pairs(WITH_CLASS),
+    r"pairs\.csv, line 3: column 'title' is empty": pairs(
+        lambda folder: (photos("a.png")(folder), text("filepath,title\na.png,b\na.png,\n")(folder / "pairs.csv")), "pairs.csv"
+    ),
+    r"test-000000\.tar: no column is clearly the caption\. .*It has: 'cls' \(integer, such as '1'\)": pairs(WITH_CLASS),
     r"train-000001\.tar cannot be read as a tar: .*load a cut one again": pairs(CUT),
     r"train-000000\.tar: sample '000001' has 0 images; wanted one, such as 000001\.jpg, beside 000001\.txt": pairs(BARE),
-    r"000000\.png of .*: its cls is 'cat'; wanted the number of its class, from 0": images(
-        shards(lambda place: {"png": image(place), "cls": b"cat"})
-    ),
     "must hold a folder test or val that has a folder of images for each class": images(photos("a.png"), split="test"),
 }
 """Readers of what is wrong, by what the error says."""

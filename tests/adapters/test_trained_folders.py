@@ -171,8 +171,10 @@ def test_scores_have_a_threshold_and_a_picture(anomalies: Path, tmp_path: Path, 
     held = trained.run("score", [each for each in files if "deep" in each])
     assert f"threshold {number(float(held.quantile(0.95)))}: 5 % of 2 normal images of " in capsys.readouterr().out
     Path(files[1]).write_bytes(b"no picture")
-    assert main(given) == 2
-    assert f"{files[1]}" in capsys.readouterr().err
+    assert main(given) == 0
+    assert f"{files[1]} cannot be decoded as an image" in capsys.readouterr().out
+    assert len((tmp_path / "scores.csv").read_text().splitlines()) == len(files)
+    assert files[1] not in (tmp_path / "scores.csv").read_text()
 
 
 def test_images_have_the_same_vectors_as_files_as_bytes_and_from_the_command(anomalies: Path, tmp_path: Path) -> None:

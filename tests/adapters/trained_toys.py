@@ -13,8 +13,8 @@ VISION = "--dataset digits --backbone resnet18 --width 8 --image-size 8 --augmen
 VISION += " --per-device-train-batch-size 50 --num-train-epochs 1 --embedding-dimension 8 --neighbours 5"
 ITEMS = "--dataset {own}/items.csv --columns who what when --num-train-epochs 3 --hidden 16 --inner 16 --eval-strategy no"
 COMMANDS = {
-    "simcse": "--dataset {toys}/pairs.tsv --columns a b --model-name-or-path {models}/encoder --eval-strategy no --tasks STSB",
-    "retrieval": "--dataset {toys}/pairs.tsv --columns a b --model-name-or-path {models}/encoder --held-out 0.2"
+    "simcse": "--dataset {toys}/pairs.tsv --model-name-or-path {models}/encoder --eval-strategy no --tasks STSB",
+    "retrieval": "--dataset {toys}/pairs.tsv --model-name-or-path {models}/encoder --held-out 0.2"
     " --max-length 32 --eval-strategy no",
     "mabel": "--dataset {toys}/gendered/pairs.tsv --model-name-or-path {models}/masked --num-train-epochs 1",
     "grace": "--dataset {toys}/node.pt --num-train-epochs 4 --protocols 10/10/80 --splits 1",

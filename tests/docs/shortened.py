@@ -33,7 +33,7 @@ RULES: list[tuple[str, str]] = [
     (r"^(tempplug train clip .*)--model-name-or-path \S+(.*)$", rf"\1--model-name-or-path tiny-clip\2 {TWO_STEPS}"),
     (r"^(tempplug train (?:grace|graphcl) .*)$", r"\1 --num-train-epochs 1"),
     (r"^(tempplug train molecule .*)$", r"\1 --max-pretrain-molecules 64 --num-train-epochs 1 --width 16 --finetune-epochs 1"),
-    (r"^(tempplug train dcrec) --dataset beauty", r"\1 --dataset ratings.csv --columns userId movieId timestamp"),
+    (r"^(tempplug train dcrec) --dataset beauty", r"\1 --dataset ratings.csv"),
     (r"^(tempplug train dcrec .*)$", r"\1 --num-train-epochs 1 --hidden 8 --inner 16"),
     (r"^(tempplug train msc .*)--dataset cifar10 --normal-class cat", r"\1--dataset digits --normal-class 3"),
     (r"^(tempplug train msc .*)$", r"\1 --num-train-epochs 1 --image-size 32 --train-images 32 --test-images 40"),

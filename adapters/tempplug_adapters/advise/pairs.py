@@ -21,7 +21,7 @@ from torch.nn.functional import normalize
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, ShapeError
 from tempplug.plugins import AdapterInfo, registry
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.storage.tensors import read_matrix
 
 STEP = 0.014
 """Relative change of a head's row in an early step of Adam: as fast as a small BERT learns at a learning rate of 2e-4."""

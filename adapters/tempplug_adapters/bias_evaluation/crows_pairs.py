@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,7 @@ import torch
 
 from tempplug.errors import DataError
 from tempplug_adapters.bias_evaluation import find_bias_file
-from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.data_files.tables import open_table
 
 if TYPE_CHECKING:
     from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel, Question
@@ -77,22 +75,17 @@ def read_crows_pairs(data_dir: str | Path | None) -> list[Pair]:
         DataError: the file is missing, damaged or malformed.
     """
     path = find_bias_file(data_dir, FILE, "CrowS-Pairs")
-    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    table = open_table(path)
+    if missing := [column for column in COLUMNS if column not in table.names]:
+        raise DataError(f"{path}: the header lacks {', '.join(missing)}.")
     pairs = []
-    try:
-        missing = [column for column in COLUMNS if column not in (reader.fieldnames or ())]
-        if missing:
-            raise DataError(f"{path}: the header lacks {', '.join(missing)}.")
-        for row in reader:
-            pair = Pair(*(row[column] or "" for column in COLUMNS))
-            if not all((pair.more.strip(), pair.less.strip(), pair.bias_type)) or pair.direction not in DIRECTIONS:
-                raise DataError(
-                    f"{path}, line {reader.line_num}: wanted two sentences, a bias_type, and stereo_antistereo out of "
-                    f"{' and '.join(DIRECTIONS)}."
-                )
-            pairs.append(pair)
-    except csv.Error as error:
-        raise DataError(f"{path}, after line {reader.line_num}: {error}.") from error
+    for row, fields in enumerate(zip(*map(table.values, COLUMNS), strict=True)):
+        if not all(fields) or fields[2] not in DIRECTIONS:
+            directions = " and ".join(DIRECTIONS)
+            raise DataError(
+                f"{table.place(row)}: wanted two sentences, a bias_type, and stereo_antistereo out of {directions}."
+            )
+        pairs.append(Pair(*fields))
     if not pairs:
         raise DataError(f"{path} holds no pairs.")
     return pairs

@@ -5,20 +5,20 @@ The protocol of Meade et al. 2022, also used by MABEL and Kim & Kim 2025, on the
 
 from __future__ import annotations
 
-import json
+import itertools
 import string
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
 from tempplug_adapters.bias_evaluation import find_bias_file
-from tempplug_adapters.data_files.archives import read_text
+from tempplug_adapters.data_files.tables import open_table
 
 if TYPE_CHECKING:
     from tempplug_adapters.bias_evaluation.masked_language_model import MaskedLanguageModel, Question
@@ -73,25 +73,21 @@ class StereoSetResult:
 def read_stereoset(data_dir: str | Path | None, file: str = FILE) -> list[Row]:
     """Returns the rows about gender of the test set or of `DEVELOPMENT_FILE`; raises `DataError` for a missing or bad file."""
     path = find_bias_file(data_dir, file, "StereoSet")
-    lines = enumerate(read_text(path).splitlines(), start=1)
-    rows = [row for number, line in lines if (row := _row(f"{path}, line {number}", line)) is not None]
+    table = open_table(path)
+    keys = ("target", "context", *KINDS)
+    if missing := [key for key in keys if key not in table.names]:
+        raise DataError(f"{path}: rows must have {', '.join(keys)}; they lack {', '.join(missing)}.")
+    types = table.values("bias_type") if "bias_type" in table.names else itertools.repeat(None)
+    values = zip(types, *map(table.values, keys), strict=False)
+    rows = [_row(table.place(row), *texts) for row, (of, *texts) in enumerate(values) if of in (None, GENDER)]
     if not rows:
-        raise DataError(f"{path} is empty or holds no row about gender; wanted one JSON object a line.")
+        raise DataError(f"{path} holds no row about gender.")
     return rows
 
 
-def _row(place: str, line: str) -> Row | None:
-    """Returns the row of a line, or None for a row about another bias."""
-    keys = ("target", "context", *KINDS)
-    try:
-        found = json.loads(line)
-        target, context, *sentences = (found[key] for key in keys)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DataError(f"{place}: must be a JSON object with {', '.join(keys)} ({type(error).__name__}: {error}).") from error
+def _row(place: str, target: Any, context: Any, *sentences: Any) -> Row:
     if not all(isinstance(each, str) for each in (target, context, *sentences)):
         raise DataError(f"{place}: target, context and the three sentences must be text.")
-    if found.get("bias_type", GENDER) != GENDER:
-        return None
     if context.count(BLANK) != 1:
         raise DataError(f"{place}: the context must hold {BLANK} once, but is {context[:80]!r}.")
     position = next(number for number, word in enumerate(context.split(" ")) if BLANK in word)

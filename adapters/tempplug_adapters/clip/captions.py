@@ -6,20 +6,21 @@ It must not depend on models, tokenizers or losses.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from tempplug.errors import ConfigError
-from tempplug_adapters.data_files.roles import Assigned
-from tempplug_adapters.images import image_data
-from tempplug_adapters.images.class_folders import split_folders
+from tempplug.errors import ConfigError, DataError, quoted
+from tempplug_adapters.data_files.roles import TEXT, TEXTS, Role
+from tempplug_adapters.data_files.text_roles import texts_of
 from tempplug_adapters.images.image_data import DATASETS, Split, load_images
-from tempplug_adapters.images.image_set import ImageFiles, ImageSet
-from tempplug_adapters.images.image_tables import TABLES, Captions, load_captioned, table_of_paths
+from tempplug_adapters.images.image_set import EncodedSet, ImageFiles, ImageSet
+from tempplug_adapters.images.image_tables import ROLES, read_split, table_files
+
+_CAPTION = Role("caption", (TEXT, TEXTS), ("caption", "text", "captions", "sentences", "txt", "title"), flag="--caption-column")
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,12 @@ class CaptionedImages:
         texts: the different captions.
         captions: positions in ``texts`` of each image's captions.
         prompts: positions in ``texts`` of each class's captions; empty without classes.
-        assigned: the columns of the table with the captions; None without a table.
     """
 
     images: ImageSet
     texts: tuple[str, ...]
     captions: Sequence[tuple[int, ...]]
     prompts: tuple[tuple[int, ...], ...] = ()
-    assigned: Assigned | None = None
 
     def __len__(self) -> int:
         return len(self.images)
@@ -64,50 +63,58 @@ def load_pairs(
     *,
     size: int,
     templates: Sequence[str],
-    column: str | None = None,
+    columns: Sequence[str] = (),
     count: int | None = None,
     seed: int = 0,
 ) -> CaptionedImages | None:
     """Returns images with captions, or None if there is no test set.
 
     Args:
-        dataset: a name of `tempplug_adapters.images.image_data.DATASETS`, a folder, or a name on the hub, see `load_captioned`.
+        dataset: a name of `tempplug_adapters.images.image_data.DATASETS`, a folder, or a name on the hub, see `read_split`.
         split: ``train`` or ``test``.
         data_dir: folder of real data, for the names; None loads some of them from the hub.
         size: pixels of each side of images of different sizes.
         templates: captions of classes, ``{}`` for the name.
-        column: of captions in a table.
+        columns: of a table, ``role=column``, role one of those of `image_tables.ROLES` or caption.
         count: number of images, drawn at random; None: all.
         seed: of that draw.
 
     Raises:
         TempplugError: the data are missing or malformed, or a template has no place for a name.
     """
+    place = Path(dataset)
     # A name that is no path and has no owner is a misspelled data set, for which `load_images` suggests the nearest name.
-    named = dataset in DATASETS or ("/" not in dataset and not Path(dataset).exists() and not dataset.endswith(TABLES))
-    if named or _has_class_folders(Path(dataset)):
+    named = dataset in DATASETS or ("/" not in dataset and not place.exists())
+    if named or (place.exists() and not table_files(place)):
         for each in templates:
             if each.count("{}") != 1:
                 raise ConfigError(f"templates='{each}' must have one {{}}, the place of a class's name.")
         return _of_classes(load_images(dataset, split, data_dir, count=count, seed=seed), templates)
-    found = load_captioned(dataset, split, f"{dataset} {split}", column)
-    if found is None:
+    encoded = read_split(dataset, split, f"{dataset} {split}", columns, (_CAPTION, *ROLES))
+    if encoded is None:
         return None
-    encoded, captions, assigned = found
+    captions = _captions(encoded)
+    encoded, own = encoded.subset(torch.tensor([row for row, _ in captions])), [each for _, each in captions]
     if count is not None and count < len(encoded):
         chosen = torch.randperm(len(encoded), generator=torch.Generator().manual_seed(seed))[:count]
-        encoded, captions = encoded.subset(chosen), [captions[position] for position in chosen.tolist()]
-    return replace(_of_captions(ImageFiles(encoded, size), captions), assigned=assigned)
+        encoded, own = encoded.subset(chosen), [own[position] for position in chosen.tolist()]
+    texts: dict[str, int] = {}
+    numbers = [tuple(dict.fromkeys(texts.setdefault(text, len(texts)) for text in each)) for each in own]
+    return CaptionedImages(ImageFiles(encoded, size), tuple(texts), numbers)
 
 
-def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None) -> dict[str, Path | str]:
-    """Returns the files of the images that `load_pairs` has returned, with the table that names them, if there is one."""
-    table = table_of_paths(Path(dataset), split)
-    return {**({} if table is None else {table.name: table}), **image_data.files_of(images, dataset, split, data_dir)}
-
-
-def _has_class_folders(folder: Path) -> bool:
-    return folder.is_dir() and bool(split_folders(folder)) and not any(folder.rglob("metadata.*"))
+def _captions(encoded: EncodedSet) -> list[tuple[int, list[str]]]:
+    """Returns the first position of each image, and its captions of all rows; raises `DataError` for a row without one."""
+    [assigned] = encoded.tables
+    table, column = assigned.table, assigned.column("caption")
+    texts = [list(texts_of(value)) for value in table.values(column)]
+    captions: dict[str, tuple[int, list[str]]] = {}
+    for position in range(len(encoded)):
+        row, name = encoded.row(position), encoded.file_name(position)
+        if not texts[row]:
+            raise DataError(f"{table.place(row)}: column {quoted(column)} is empty, the caption of {name}.")
+        captions.setdefault(name, (position, []))[1].extend(texts[row])
+    return list(captions.values())
 
 
 def _of_classes(images: ImageSet, templates: Sequence[str]) -> CaptionedImages:
@@ -120,9 +127,3 @@ def _of_classes(images: ImageSet, templates: Sequence[str]) -> CaptionedImages:
         tuple(texts.setdefault(each.replace("{}", name), len(texts)) for each in dict.fromkeys(templates)) for name in names
     )
     return CaptionedImages(images, tuple(texts), [prompts[label] for label in images.labels.tolist()], prompts)
-
-
-def _of_captions(images: ImageSet, captions: Captions) -> CaptionedImages:
-    texts: dict[str, int] = {}
-    found = [tuple(dict.fromkeys(texts.setdefault(text, len(texts)) for text in each)) for each in captions]
-    return CaptionedImages(images, tuple(texts), found)

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from tempplug.arguments import parse_spec
 from tempplug.errors import DataError
 from tempplug.options import format_spec
-from tempplug_adapters.clip.captions import CaptionedImages, files_of, load_pairs
+from tempplug_adapters.clip.captions import CaptionedImages, load_pairs
 from tempplug_adapters.clip.model import Checkpoint, DualEncoder, load_dual_encoder
 from tempplug_adapters.clip.recipe import ClipRecipe
 from tempplug_adapters.contexts import Temperatures
@@ -24,7 +24,7 @@ from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.huggingface.loading import own_model
-from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, find_images
+from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, files_of, find_images, notes_of, tables_of
 from tempplug_adapters.images.image_set import ImageSet
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.storage.files import write_into
@@ -73,7 +73,7 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         common: dict[str, Any] = {
             "size": checkpoint.image_size,
             "templates": recipe.templates,
-            "column": recipe.caption_column,
+            "columns": recipe.table_columns,
             "seed": recipe.seed,
         }
         train = load_pairs(source.dataset, "train", source.data_dir, count=recipe.count, **common)
@@ -95,12 +95,12 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
     def tables(self, data: Pairs) -> Sequence[Assigned]:
         """Returns the table of the captions, if there is one."""
-        return () if data.train.assigned is None else (data.train.assigned,)
+        return tables_of(data.train.images)
 
     def describe(self, data: Pairs) -> str:
         """Returns the numbers of images and captions."""
         tested = "" if data.test is None else f", {len(data.test)} images to be measured with"
-        return f"{len(data)} images, {len(data.train.texts)} captions{tested}"
+        return f"{len(data)} images, {len(data.train.texts)} captions{tested}{notes_of(data.train.images)}"
 
     def known(self, recipe: ClipRecipe, data: Pairs) -> dict[str, Any]:
         """Returns the number of images, the width of the embeddings, and the number of images of each class."""
@@ -141,25 +141,32 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
     def collate(self, recipe: ClipRecipe, data: Pairs, index: Tensor) -> dict[str, Any]:
         """Returns images as bytes, each with one of its captions, drawn at random."""
         images, chosen = data.train.images, torch.rand(len(index)).tolist()
-        own = [data.train.captions[position] for position in index.tolist()]
+        pixels = images.batch(index)
+        own = [data.train.captions[images.stand_ins.get(position, position)] for position in index.tolist()]
         drawn = [each[int(draw * len(each))] for each, draw in zip(own, chosen, strict=True)]
         labels = None if images.labels is None else images.labels[index]
         texts = data.checkpoint.padded([data.tokens[each] for each in drawn])
-        return {"index": index, "pixels": images.batch(index), "labels": labels, "keys": torch.tensor(drawn), **texts}
+        return {"index": index, "pixels": pixels, "labels": labels, "keys": torch.tensor(drawn), **texts}
 
     @torch.no_grad()
     def evaluate(self, recipe: ClipRecipe, module: Any, data: Pairs, run: Run) -> dict[str, float]:
-        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes."""
+        """Returns percentages on the test set: recall at 1, 5 and 10 both ways, and zero-shot accuracy if it has classes.
+
+        Images that cannot be read are left out.
+        """
         if data.test is None:
             return {}
         test = data.test
         share = len(test) / (len(test) + len(test.texts))
         images = self._of_images(module, test.images, lambda done: run.progress(share * done))
         texts = self._of_texts(module, test.texts, lambda done: run.progress(share + (1 - share) * done))
-        found = {f"image_to_text_r{k}": value for k, value in recall(images, texts, test.pairs).items()}
-        found |= {f"text_to_image_r{k}": value for k, value in recall(texts, images, test.pairs.flip(1)).items()}
+        read = torch.tensor([position not in test.images.stand_ins for position in range(len(test))])
+        pairs = test.pairs[read[test.pairs[:, 0]]]
+        images, pairs[:, 0] = images[read], read.cumsum(0)[pairs[:, 0]] - 1
+        found = {f"image_to_text_r{k}": value for k, value in recall(images, texts, pairs).items()}
+        found |= {f"text_to_image_r{k}": value for k, value in recall(texts, images, pairs.flip(1)).items()}
         if test.prompts and test.images.labels is not None:
-            found["zero_shot"] = zero_shot(images, test.images.labels, texts, test.prompts)
+            found["zero_shot"] = zero_shot(images, test.images.labels[read], texts, test.prompts)
         run.progress(1.0)
         return found
 
@@ -201,9 +208,8 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
 
         def load() -> ImageSet:
             size = Checkpoint.read(recipe.model_name_or_path, recipe.max_length).image_size
-            found = load_pairs(
-                word, split, source.data_dir, size=size, templates=recipe.templates, column=recipe.caption_column
-            )
+            columns = recipe.table_columns
+            found = load_pairs(word, split, source.data_dir, size=size, templates=recipe.templates, columns=columns)
             if found is None:
                 raise DataError(f"'{word}' has no test set: pass --split train.")
             return found.images

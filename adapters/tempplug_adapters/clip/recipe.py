@@ -7,7 +7,16 @@ from typing import Annotated, Final
 
 from tempplug.options import Choice, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Optimizer, OwnModel, Recipe, Schedule, integer, integer_or_none
+from tempplug_adapters.training.recipe import (
+    ImageColumns,
+    LossRecipe,
+    Optimizer,
+    OwnModel,
+    Recipe,
+    Schedule,
+    integer,
+    integer_or_none,
+)
 
 BATCH_SAMPLERS: Final = ("random", "no_duplicates")
 _LOSS = LossRecipe(layout="cross-view", strategy="learnable", symmetric=True)
@@ -43,14 +52,20 @@ class ClipRecipe(Recipe):
         tuple[str, ...], Words(minimum_length=1, help="captions of images that have a class, {} for its name")
     ] = ("a photo of a {}.",)
     caption_column: Annotated[
-        str | None, Text(optional=True, help="of captions in a table; none: text, caption, captions or sentences")
+        str | None, Text(optional=True, help="of captions in a table; none: caption, text, captions, sentences, txt or title")
     ] = None
+    columns: ImageColumns = ()
     max_length: Annotated[int | None, integer_or_none("most tokens of a caption; none: the model's limit", 3)] = None
     count: Annotated[int | None, integer_or_none("images to train on, drawn at random; none: all", 2)] = None
     test_count: Annotated[int | None, integer_or_none("test images, likewise; none: all")] = None
     batch_sampler: Annotated[
         str, Choice(BATCH_SAMPLERS, help="no_duplicates: no batch has a caption twice, which would be its own negative")
     ] = "random"
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The columns of a table by role, that of the captions among them."""
+        return self.columns if self.caption_column is None else (*self.columns, f"caption={self.caption_column}")
 
 
 METHOD = MethodInfo(
@@ -60,7 +75,7 @@ METHOD = MethodInfo(
     recipes={"finetune": ClipRecipe()},
     datasets=(
         "cifar10, imagenette or another set of images with classes, whose names are the captions (see simclr); a folder of "
-        "images with metadata.jsonl or metadata.csv (file_name, text), or of parquet files, for train and test; or OWNER/NAME "
-        "on the Hugging Face hub"
+        "images with metadata.jsonl or metadata.csv (file_name, text), a table of images or of their paths, or tars of a "
+        "webdataset, for train and test; or OWNER/NAME on the Hugging Face hub"
     ),
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -24,13 +26,14 @@ from tempplug_adapters.data_files.roles import (
 MISSING_NUMBERS: Final = ("", "nan", "na", "n/a", "<na>", "null", "none", "nat")
 """Words, in lower case, that stand for a missing number or time."""
 _SAMPLE = 1000
+_TRUTH = r"^(?i:true|false)$"
 _INTEGER = r"^-?\d+$"
 _LIST = r"""^\[(\s*['"](?s:.*)['"]\s*|[\s\d.,eE+-]*)\]$"""
 _TIME = r"^\d{4}-\d\d?-\d\d?([T ]\d\d?:\d\d(:\d\d(\.\d+)?)?( ?(Z|UTC|[+-]\d\d:?(\d\d)?))?)?$"
 
 
 def kind_of_column(column: Any) -> str:
-    """Returns the kind of all values of a column; texts that are all integers, numbers, ISO times or lists are of that kind."""
+    """Returns the kind of all values of a column; texts that are all numbers, ISO times, true and false, or lists are so."""
     kind = column.type
     if pa.types.is_null(kind):
         return MISSING
@@ -53,7 +56,7 @@ def kind_of_column(column: Any) -> str:
 
 
 def _kind_of_texts(column: Any) -> str:
-    for kind, pattern in ((INTEGER, _INTEGER), (NUMBER, None), (TIME, _TIME), (LISTED, _LIST)):
+    for kind, pattern in ((INTEGER, _INTEGER), (NUMBER, None), (TIME, _TIME), (CATEGORY, _TRUTH), (LISTED, _LIST)):
         seen = False
         for chunk in column.chunks:
             # most columns of texts are no numbers in their first rows
@@ -99,7 +102,7 @@ def without_missing(chunk: Any) -> Any:
 def missing_mask(chunk: Any, kind: str) -> Any:
     """Returns which values are missing: nulls, blank texts, empty lists; of numbers also NaN and `MISSING_NUMBERS`."""
     if is_text(chunk.type):
-        if kind in (INTEGER, NUMBER, TIME):
+        if kind in (INTEGER, NUMBER, TIME, CATEGORY):
             return pc.is_null(without_missing(chunk))
         return pc.fill_null(pc.equal(pc.utf8_trim_whitespace(chunk), ""), True)
     if _is_list(chunk.type):
@@ -111,9 +114,36 @@ def as_numbers(chunk: Any, kind: str) -> Any:
     """Returns a chunk of numbers, texts of numbers or truth values as int64 or float64; a missing one is null."""
     if is_text(chunk.type):
         chunk = without_missing(chunk)
+        chunk = chunk.cast(pa.bool_()) if kind == CATEGORY else chunk
     if pa.types.is_floating(chunk.type):
         chunk = pc.if_else(pc.is_nan(chunk), pa.scalar(None, chunk.type), chunk)
     return chunk.cast(pa.int64() if kind == INTEGER else pa.float64())
+
+
+def as_times(column: Any, dated: bool | None = None) -> Any:
+    """Returns numbers or ISO times as a type that sorts without rounding where it can; None if a value is neither.
+
+    Args:
+        column: a `pyarrow.ChunkedArray` without missing values.
+        dated: whether texts are ISO times; None: as the first one is.
+    """
+    if not is_text(column.type):
+        return column
+    words = pc.utf8_trim_whitespace(column)
+    kinds = [pa.int64(), pa.decimal128(38, 9), pa.float64()]
+    if is_dated(words[0].as_py()) if dated is None else dated:
+        kinds = [pa.timestamp("ns", "UTC")]
+        words = pc.replace_substring_regex(words, r"^(.{10})$", r"\1T00:00")
+        words = pc.replace_substring_regex(words, r"^(.{10}.[\d:.]+)( ?(Z|UTC))?$", r"\1Z")
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return words.cast(kind)
+    return None
+
+
+def is_dated(word: str) -> bool:
+    """Returns whether a text begins like an ISO time."""
+    return re.match(r"\d{4}-\d\d-", word) is not None
 
 
 def is_text(kind: Any) -> bool:

@@ -48,7 +48,10 @@ def first_rows(path: Path) -> list[list[str]]:
 
 
 def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]], int]:
-    """Returns the delimiter, empty for one column, the first rows, and the number of lines before them (Excel's ``sep=;``)."""
+    """Returns the delimiter, empty for one column, the first rows, and the number of lines before them (Excel's ``sep=;``).
+
+    ``.dat`` is what MovieLens calls its files, whose fields are separated by ``::``.
+    """
     encoding = encoding_of(path, head)
     text = codecs.getincrementaldecoder(encoding)().decode(head)
     end = "\n" if "\n" in text else "\r"
@@ -58,10 +61,12 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
     if chosen := re.fullmatch(r"sep=(.)\r?\n", lines[0]):
         return chosen[1], _rows_of(lines[1:], chosen[1]), 1
     first = next((line for line in lines if line.strip()), "")
+    if file_kind(path) == ".dat" and "::" in first:
+        return "::", [line.rstrip("\r\n").split("::") for line in lines[:100] if line.strip()], 0
     usual = _DELIMITERS.get(file_kind(path), _USUAL)
     present = [each for each in usual if any(len(row) > 1 for row in _rows_of([first], each))]
     if not present:
-        if blanks:
+        if blanks and len(first.split()) > 1:
             return " ", [line.split() for line in lines[:100] if line.strip()], 0
         return "", _rows_of(lines, ","), 0
     read = {each: _rows_of(lines, each) for each in present}
@@ -89,8 +94,8 @@ def delimited_blocks(path: Path, head: bytes, header: bool | HasHeader, blanks: 
     encoding = encoding_of(path, head)
     if delimiter == "\t" and not _is_quoted(path, encoding):
         yield from _named_blocks(path, encoding, named, skipped, lambda lines: _unquoted(lines, "\t"))
-    elif delimiter == " ":
-        yield from _named_blocks(path, encoding, named, skipped, lambda lines: _unquoted(lines, None))
+    elif delimiter in (" ", "::"):
+        yield from _named_blocks(path, encoding, named, skipped, lambda lines: _unquoted(lines, delimiter.strip() or None))
     else:
         yield from _named_blocks(path, encoding, named, skipped, lambda lines: _quoted(lines, delimiter or ","))
 

@@ -102,6 +102,8 @@ def _objects(path: Path, rows: Sequence[dict[str, Any]], numbers: Sequence[int])
     arrays = []
     for name in names:
         values = [row.get(name) for row in rows]
+        if {type(value) for value in values} - {type(None)} == {str, list}:
+            values = [[value] if isinstance(value, str) else value for value in values]
         try:
             array = pa.array(values, from_pandas=True)
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):

@@ -38,6 +38,8 @@ _REMEDIES: Final = {
     OTHER: "Write its texts alone, as a list",
 }
 """Of kinds that no role of texts can have; others are of columns that mean something else."""
+_EACH: Final = 9
+"""Columns of a role, at most, that have a line each in messages."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,27 @@ class Assigned:
         used = {name for names in columns.values() for name in names}
         return Assigned(self.table, columns, tuple(name for name in self.table.names if name not in used))
 
+    def having(self, **columns: Sequence[str]) -> Assigned:
+        """Returns the table with other columns for some roles; a role without columns is left out."""
+        chosen = {role: tuple(names) for role, names in {**self.columns, **columns}.items() if names}
+        return Assigned(self.table, chosen, ()).of(chosen)
+
     def lines(self) -> list[str]:
-        """Returns a line a column: role, name, kind, values, missing values, and the first value; the last names the others."""
+        """Returns a line a column: role, name, kind, values, missing values, and the first value; the last names the others.
+
+        More than `_EACH` columns of a role share a line.
+        """
         lines = []
         for role, names in self.columns.items():
-            for name in names:
-                missing = self.table.missing(name)
+            each = [names] if len(names) > _EACH else [(name,) for name in names]
+            for several in each:
+                missing = sum(map(self.table.missing, several))
+                which = f"column {quoted(several[0])}" if len(several) == 1 else f"{len(several):,} columns"
+                which += "" if len(several) == 1 else f" {quoted(several[0])} to {quoted(several[-1])}"
+                kinds = " or ".join(dict.fromkeys(map(self.table.kind, several)))
                 lines.append(
-                    f"{role}: column {quoted(name)} ({self.table.kind(name)}), {len(self.table) - missing:,} values, "
-                    f"{missing:,} missing, first {self.table.sample(name)}"
+                    f"{role}: {which} ({kinds}), {len(self.table) * len(several) - missing:,} values, {missing:,} missing, "
+                    f"first {self.table.sample(several[0])}"
                 )
         if self.unused:
             lines.append(f"not read: {', '.join(map(quoted, self.unused))}")
@@ -235,7 +249,7 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
     alike = (each.name for each in others if each.kinds == role.kinds or (each.of_texts and role.of_texts))
     if len(fitting) == 1 and not any(name in chosen for name in alike) and not _is_first_row(table, fitting[0]):
         return fitting[0]
-    example = fitting[0] if fitting else "COLUMN"
+    example = next(filter(role.is_usual, fitting), fitting[0] if fitting else "COLUMN")
     header = "" if usual or not table.delimited else " If its first line is no header, write one."
     raise ConfigError(
         f"{table.path}: no column is clearly the {role.name}. Name it: {role.option(example)} (usual names: "

@@ -17,6 +17,8 @@ from tempplug_adapters.storage.files import one_line
 
 JSON_LINES: Final = (".jsonl", ".ndjson")
 ARROW: Final = (".arrow", ".feather")
+_BYTES: Final = 1 << 26
+"""Bytes of a parquet file that are read together."""
 
 
 def read_blocks(path: Path, header: bool | HasHeader = True, blanks: bool = False) -> Iterator[Any]:
@@ -75,7 +77,9 @@ def _numbered(batches: Iterator[Any]) -> Iterator[Any]:
 def _parquet_blocks(path: Path) -> Iterator[Any]:
     with parquet.ParquetFile(path) as file:
         column_names(path, file.schema_arrow.names)
-        yield from _numbered(file.iter_batches(batch_size=ROWS))
+        size = sum(file.metadata.row_group(group).total_byte_size for group in range(file.num_row_groups))
+        rows = max(1, file.metadata.num_rows * _BYTES // max(1, size))  # images are large
+        yield from _numbered(file.iter_batches(batch_size=min(ROWS, rows)))
         if file.metadata.num_rows == 0:
             yield _no_rows(file.schema_arrow)
 

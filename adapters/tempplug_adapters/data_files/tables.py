@@ -23,9 +23,17 @@ from typing import IO, Any, Final
 
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from tempplug.errors import DataError, MissingDependencyError, quoted
-from tempplug_adapters.data_files.column_kinds import MISSING_NUMBERS, as_numbers, kind_of_column, missing_mask
+from tempplug_adapters.data_files.column_kinds import (
+    MISSING_NUMBERS,
+    as_numbers,
+    as_times,
+    is_dated,
+    kind_of_column,
+    missing_mask,
+)
 from tempplug_adapters.data_files.delimited_text import LINE, ROWS, HasHeader, block_of
 from tempplug_adapters.data_files.roles import CATEGORY, INTEGER, MISSING, NUMBER
 from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES, read_blocks
@@ -123,7 +131,7 @@ class Table:
         self.path, self._data = path, data
         self.names: tuple[str, ...] = tuple(name for name in data.column_names if name != LINE)
         kind = file_kind(Path(path))
-        self.delimited = kind not in (*JSON_LINES, *ARROW, ".json", ".parquet", "")
+        self.delimited = kind not in (*JSON_LINES, *ARROW, ".json", ".parquet", ".tar", ".npz", "")
         self._counted = "line" if self.delimited or kind in JSON_LINES else "row"
         self._kinds: dict[str, str] = {}
 
@@ -139,6 +147,15 @@ class Table:
     def place(self, row: int) -> str:
         """Returns the file and the line of a row, for messages: ``pairs.csv, line 3``; the row, from 1, of a binary file."""
         return f"{self.path}, {self._counted} {self._data[LINE][int(row)].as_py()}"
+
+    def renamed(self, names: Sequence[str]) -> Table:
+        """Returns the table with other names of its columns."""
+        return Table(self.path, self._data.select([*self.names, LINE]).rename_columns([*names, LINE]))
+
+    def cell(self, row: int, name: str) -> str:
+        """Returns a value and its place, for messages: ``pairs.csv, line 3: column 'user' is 'ann'``, or ``is empty``."""
+        value = self._data[name][row].as_py()
+        return f"{self.place(row)}: column {quoted(name)} is {'empty' if value is None else quoted(str(value))}"
 
     def column(self, name: str) -> Any:
         """Returns a column as `pyarrow.ChunkedArray`. Cells of text with delimiters are texts, as written, or null if empty."""
@@ -184,17 +201,35 @@ class Table:
         kind = self.kind(name)
         if kind not in (INTEGER, NUMBER, CATEGORY, MISSING):
             row, value = next((row, each) for row, each in enumerate(self.values(name)) if not _is_number(each))
-            number = "a number, without commas" if "," in str(value) else "a number"
-            raise DataError(f"{self.place(row)}: column {quoted(name)} is {quoted(str(value))}; it must be {number}.")
+            raise DataError(f"{self.cell(row, name)}; it must be a number{', without commas' * (',' in str(value))}.")
         if kind == MISSING:
             return np.full(len(self), np.nan)
         try:
             chunks = [as_numbers(chunk, kind) for chunk in self._data[name].chunks]
         except pa.ArrowException as error:
-            raise DataError(f"{self.path}: column {quoted(name)} has numbers beyond 64 bits ({one_line(error)}).") from error
+            words = [str(value or "") for value in self.values(name)]
+            place = self.place(words.index(max(words, key=len)))
+            raise DataError(f"{place}: column {quoted(name)} has a number beyond 64 bits.") from error
         whole = kind == INTEGER and not any(chunk.null_count for chunk in chunks)
         parts = [(chunk if whole else chunk.cast(pa.float64())).to_numpy(zero_copy_only=False) for chunk in chunks]
         return np.concatenate([np.zeros(0, np.int64 if whole else np.float64), *parts])
+
+    def times(self, name: str) -> np.ndarray:
+        """Returns the ranks of numbers or ISO times, [N] int64; equal times have equal ranks. Without a zone they are in UTC.
+
+        Raises:
+            DataError: a value is missing, or is not of the kind of the first; the message names its line.
+        """
+        column, missing = self._data[name], self.is_missing(name)
+        if missing.any():
+            remedy = f"each row must have a time: remove the others, table.dropna(subset=['{name}'])"
+            raise DataError(f"{self.cell(int(missing.argmax()), name)}; {remedy}.")
+        if (times := as_times(column)) is not None:
+            return np.asarray(pc.rank(times, tiebreaker="min")).astype(np.int64)
+        dated = is_dated(column[0].as_py())
+        row = next(row for row in range(len(self)) if as_times(column[row : row + 1], dated) is None)
+        kinds = "all a number, such as seconds, or all an ISO time, such as 2026-01-31 or 2026-01-31T12:30:00"
+        raise DataError(f"{self.cell(row, name)}; times must be {kinds}: pandas.to_datetime makes such times.")
 
     def first(self, name: str) -> Any:
         """Returns the first value that is not missing, or None."""

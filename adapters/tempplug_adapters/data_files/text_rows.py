@@ -209,7 +209,6 @@ def open_texts(
             kept, notes = kept & (counts[role] > 0), [*notes, f"left out: {said}"]
     used = {*counts, *(GRADES if min_score is not None else ()), *(("id",) if whole else ())}
     assigned, positions = assigned.of(used), np.flatnonzero(kept)[:most]
-    _refuse_nul(table, [name for role in counts for name in assigned.columns.get(role, ())], positions)
     rows = TextRows(assigned, (anchor, positive, negative), positions, counts[positive], counts[negative], notes=tuple(notes))
     if len(rows) < least:
         what = f" that meet {' and '.join(where)}" if where else ""
@@ -228,21 +227,15 @@ def _refuse_table(path: Path, roles: Sequence[Role]) -> None:
 def flat_texts(table: Table, names: Sequence[str]) -> Iterator[tuple[np.ndarray, Any]]:
     """Yields the row of each text that is not blank in some columns, [m] int64, and the texts without blanks around them."""
     for name in names:
-        for rows, texts in _cells(table, name):
-            trimmed = pc.utf8_trim_whitespace(texts)
-            filled = pc.fill_null(pc.not_equal(trimmed, ""), False)
-            yield rows[filled.to_numpy(zero_copy_only=False)], trimmed.filter(filled)
-
-
-def _cells(table: Table, name: str) -> Iterator[tuple[np.ndarray, Any]]:
-    """Yields the row of each text of a column of texts or of lists of them, [m] int64, and the texts, some of them null."""
-    start = 0
-    for chunk in table.column(name).chunks:
-        single = is_text(chunk.type)
-        rows = np.arange(len(chunk)) if single else pc.list_parent_indices(chunk).to_numpy()
-        # the cast is for lists that are all empty
-        yield start + rows, (chunk if single else chunk.flatten()).cast(pa.string())
-        start += len(chunk)
+        start = 0
+        for chunk in table.column(name).chunks:
+            single = is_text(chunk.type)
+            rows = np.arange(len(chunk)) if single else pc.list_parent_indices(chunk).to_numpy()
+            # the cast is for lists that are all empty
+            texts = pc.utf8_trim_whitespace((chunk if single else chunk.flatten()).cast(pa.string()))
+            filled = pc.fill_null(pc.not_equal(texts, ""), False)
+            yield start + rows[filled.to_numpy(zero_copy_only=False)], texts.filter(filled)
+            start += len(chunk)
 
 
 def _counts(table: Table, names: Sequence[str]) -> np.ndarray:
@@ -251,17 +244,6 @@ def _counts(table: Table, names: Sequence[str]) -> np.ndarray:
     for rows, _ in flat_texts(table, names):
         np.add.at(counts, rows, 1)
     return counts
-
-
-def _refuse_nul(table: Table, names: Sequence[str], kept: np.ndarray) -> None:
-    """Raises `DataError` for a NUL character, which tokenizers reject, in one of the rows that are kept, [n]."""
-    for name in names:
-        for rows, texts in _cells(table, name):
-            with_nul = pc.fill_null(pc.match_substring(texts, "\0"), False)
-            if pc.any(with_nul).as_py():
-                wrong = np.intersect1d(rows[with_nul.to_numpy(zero_copy_only=False)], kept)
-                if len(wrong):
-                    raise DataError(f"{table.place(wrong[0])}: column {quoted(name)} holds a NUL character.")
 
 
 def _met(table: Table, where: Sequence[str]) -> tuple[np.ndarray, list[str]]:

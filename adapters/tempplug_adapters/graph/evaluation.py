@@ -133,7 +133,7 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
 
     Raises:
         ConfigError: a protocol is unknown, or needs masks.
-        DataError: too few nodes are labelled, or a public split has an empty part.
+        DataError: too few nodes are labelled, all have one class, or a public split has an empty part.
     """
     for protocol in protocols:
         if protocol not in (*PROTOCOLS, PUBLIC):
@@ -142,6 +142,8 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
     count = int(labelled.sum())
     if count < 10:
         raise DataError(f"evaluation needs at least 10 labelled nodes, one of them to train on, but there are {count}.")
+    if labels.ndim == 1 and len(set(labels[labelled].tolist())) < 2:
+        raise DataError("labels hold one class only: at least two are needed; or pass --no-evaluate.")
     if PUBLIC in protocols:
         if masks is None:
             raise ConfigError(

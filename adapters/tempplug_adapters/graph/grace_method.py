@@ -15,9 +15,12 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.data_files.roles import Assigned
+from tempplug_adapters.graph.classes import classes_in
 from tempplug_adapters.graph.evaluation import check_evaluation, evaluate_nodes
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
-from tempplug_adapters.graph.node_data import files_of, load_graph, scaled_features
+from tempplug_adapters.graph.node_data import checked_graph, files_of, is_table, load_graph, scaled_features
+from tempplug_adapters.graph.node_tables import read_tables
 from tempplug_adapters.graph.nodes import Nodes, one_graph
 from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraceRecipe
@@ -159,9 +162,18 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
     def load(self, recipe: GraceRecipe, source: Source) -> Nodes:
         """Returns a public graph, or a graph from files, after checking the user's encoder and augmentations."""
         self.of_user(recipe)
-        files = (recipe.node_features, recipe.node_labels)
-        graph = load_graph(source.dataset, source.data_dir, source.cache_dir, not recipe.raw_features, *files)
-        nodes = Nodes(graph, source.dataset, source.evaluated)
+        name, tables = source.dataset, None
+        features, labels = (None if each is None else Path(each) for each in (recipe.node_features, recipe.node_labels))
+        if is_table(name):
+            tables = read_tables(Path(name), features, labels, recipe.columns)
+            graph = checked_graph(tables.graph, name, not recipe.raw_features)
+        elif features or labels or recipe.columns:
+            raise ConfigError(
+                f"--node-features, --node-labels and --columns belong to a table of edges, not to dataset='{name}'."
+            )
+        else:
+            graph = load_graph(name, source.data_dir, source.cache_dir, not recipe.raw_features)
+        nodes = Nodes(graph, name, source.evaluated, tables)
         nodes.scaled = not recipe.raw_features
         if nodes.labels is not None:  # fail before training if the evaluation is impossible
             check_evaluation(nodes.labels, recipe.protocols, nodes.masks)
@@ -173,9 +185,17 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         tables = {"node_features": recipe.node_features, "node_labels": recipe.node_labels}
         return {**files, **{name: Path(file) for name, file in tables.items() if file is not None}}
 
+    def tables(self, data: Nodes) -> Sequence[Assigned]:
+        """Returns the tables of edges, features and labels."""
+        return () if data.tables is None else data.tables.tables
+
     def describe(self, data: Nodes) -> str:
-        """Returns the numbers of nodes, edges and features."""
-        return f"{len(data)} nodes, {data.edge_index.shape[1]} edges, {data.x.shape[1]} features"
+        """Returns the numbers of nodes, edges, features and classes, and whether nodes are the rows of a table."""
+        counted = data.tables is not None and data.tables.ids is None
+        return (
+            f"{len(data)} nodes, {data.edge_index.shape[1]} edges, {data.x.shape[1]} features{classes_in(data.labels)}"
+            f"{'; nodes are the rows of the features, counted from 0' if counted else ''}"
+        )
 
     def known(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
         """Returns the number of nodes and the width of the embeddings."""
@@ -276,7 +296,9 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
 
     def read(self, recipe: GraceRecipe, source: Source, split: str) -> Inputs:
         """Returns the nodes of a public graph, or of a graph from files."""
-        return Inputs(self.load(recipe, replace(source, evaluated=False)))
+        nodes = self.load(recipe, replace(source, evaluated=False))
+        ids = None if nodes.tables is None else nodes.tables.ids
+        return Inputs(nodes, columns={} if ids is None else {"id": ids})
 
     def embed(self, recipe: GraceRecipe, module: Any, given: Any) -> Tensor:
         """Returns the representations of all nodes of a graph, [N, width]."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from tempplug.errors import DataError, quoted
+from tempplug_adapters.graph.classes import class_numbers, signed_classes
 from tempplug_adapters.sparse_sums import RowSums, ranges
 
 
@@ -120,7 +121,8 @@ class GraphSet:
 
         Args:
             graphs: each with ``x`` [n, F] or, if no graph has features, ``num_nodes``; optionally ``edge_index`` [2, e] and
-                ``y``: a class, or T labels [1, T] of 0 and 1; -1 or NaN for unknown. Another ``y`` is not used, with a warning.
+                ``y``: a class, a number or a word, or T labels [1, T] of 0 and 1; -1 (but not beside 1 alone), NaN or "" for
+                unknown. Another ``y`` is not used, with a warning.
 
         Raises:
             DataError: there is no graph, a graph has no node or edges to nodes that it does not have, or features are given
@@ -130,6 +132,8 @@ class GraphSet:
         if not parts:
             raise DataError("the data set has no graph.")
         sizes, given, edges, labels = zip(*parts, strict=True)
+        if any(isinstance(label, str) for label in labels):
+            labels = _numbered(labels)
         features = [x for x in given if x is not None]
         if features and len(features) < len(parts):
             missing = given.index(None)
@@ -145,7 +149,14 @@ class GraphSet:
         )
 
 
-def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Tensor | None]:
+def _numbered(labels: Sequence[Tensor | str | None]) -> tuple[Tensor, ...]:
+    """Returns the numbers [1, 1] of classes that are words; raises `DataError` if others are numbers."""
+    if (number := next((place for place, label in enumerate(labels) if isinstance(label, Tensor)), None)) is not None:
+        raise DataError(f"graph {number} has a number as y, and others words: use one of both.")
+    return tuple(class_numbers([str(label or "") for label in labels], "y of the graphs").view(-1, 1, 1))
+
+
+def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Tensor | str | None]:
     """Returns the number of nodes, the features, the edges and the label of a graph."""
     x = graph.x
     if x is None and "num_nodes" not in graph:
@@ -161,13 +172,14 @@ def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Ten
     low, high = (int(edges.min()), int(edges.max())) if edges.numel() else (0, 0)
     if low < 0 or high >= nodes:
         raise DataError(f"graph {position} has {nodes} nodes, but edges between nodes {low} to {high}.")
+    word = graph.y[0] if isinstance(graph.y, list) and len(graph.y) == 1 else graph.y
     try:
-        label = None if graph.y is None else torch.as_tensor(graph.y).double()
+        label = word if word is None or isinstance(word, str) else torch.as_tensor(graph.y).double()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"graph {position} has y={quoted(str(graph.y))}, which is no number: number the classes from 0, or leave y out."
+            f"graph {position} has y={quoted(str(graph.y))}, which is neither a number nor a word: leave y out."
         ) from error
-    label = label.reshape(1, 1) if label is not None and label.numel() == 1 else label
+    label = label.reshape(1, 1) if isinstance(label, Tensor) and label.numel() == 1 else label
     return nodes, x if x is None or x.shape[1] else None, edges, label
 
 
@@ -178,7 +190,8 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
         return None
     shape, rows = shapes.pop(), None
     if not shapes and len(shape) == 2 and shape[0] == 1:
-        rows = torch.cat([torch.full(shape, torch.nan) if each is None else each for each in given])
+        rows = torch.cat([torch.full(shape, torch.nan, dtype=torch.float64) if each is None else each for each in given])
+        rows = signed_classes(rows, "y of the graphs")
     if rows is None or bool((rows.nan_to_num().frac() != 0).any()) or (shape[1] > 1 and bool((rows > 1).any())):
         warnings.warn(
             "y of the graphs is not used in the evaluation: it must be one class, a whole number from 0, or labels of 0 and 1 "

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 from numpy.typing import NDArray
+from pyarrow import csv
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
@@ -23,7 +25,8 @@ from torch_geometric.utils import index_to_mask, to_edge_index
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import download, read_archived_texts
-from tempplug_adapters.data_files.matrices import read_matrix
+from tempplug_adapters.data_files.tables import Table, numbered
+from tempplug_adapters.data_files.text_streams import naming, open_bytes
 from tempplug_adapters.graph.graph_data import GraphSet, starts
 from tempplug_adapters.storage.files import one_line
 from tempplug_adapters.storage.fingerprint import files_below
@@ -161,14 +164,22 @@ def ogb_files(name: str, data_dir: Path | None) -> dict[str, Path]:
 
 
 def _table(raw: Path, part: str) -> Tensor:
-    return read_matrix(raw / f"{part}.csv.gz")
+    """Returns a matrix [rows, columns], int64 or float32; a missing number is NaN. pyarrow reads it, as it can be large."""
+    path = raw / f"{part}.csv.gz"
+    with naming(path), open_bytes(path) as stream:
+        try:
+            table = Table(str(path), numbered(csv.read_csv(stream, csv.ReadOptions(autogenerate_column_names=True))))
+            found = torch.from_numpy(np.stack([table.numbers(name) for name in table.names], 1))
+        except (pa.ArrowException, DataError) as error:
+            raise DataError(f"{path} must hold a matrix of numbers: {one_line(error)}") from error
+    return found.float() if found.is_floating_point() else found
 
 
 def _add_masks(graph: Data, split: Path) -> None:
     """Adds the first published split, if there is one."""
     for place in sorted(split.glob("*/train.csv.gz"))[:1]:
         for part, mask in (("train", "train_mask"), ("valid", "val_mask"), ("test", "test_mask")):
-            numbers, nodes = read_matrix(place.with_name(f"{part}.csv.gz"))[:, 0], int(graph.num_nodes or 0)
+            numbers, nodes = _table(place.parent, part)[:, 0], int(graph.num_nodes or 0)
             if numbers.is_floating_point() or (len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < nodes):
                 raise DataError(f"{place.with_name(part)}.csv.gz must hold nodes, from 0 to {nodes - 1}.")
             graph[mask] = index_to_mask(numbers, nodes)

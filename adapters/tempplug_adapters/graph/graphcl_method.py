@@ -14,6 +14,7 @@ from torch_geometric.data import Batch
 from tempplug import ContrastiveLoss
 from tempplug.errors import DataError
 from tempplug_adapters.graph.augmentation import augment, check_pool, user_views
+from tempplug_adapters.graph.classes import classes_in
 from tempplug_adapters.graph.evaluation import check_classes, evaluate_labels, evaluate_svm, measurable_labels
 from tempplug_adapters.graph.graph_data import GraphBatch, Graphs
 from tempplug_adapters.graph.graph_files import find_tu, load_ogb, load_tu, ogb_files, read_graphs
@@ -171,9 +172,10 @@ class GraphCLMethod(UserMethod[GraphCLRecipe, Graphs]):
         return recipe.changed(augmentations=recipe.pool(dataset))
 
     def describe(self, data: Graphs) -> str:
-        """Returns the numbers of graphs, nodes, edges and features."""
+        """Returns the numbers of graphs, nodes, edges, features and classes."""
         nodes, features = data.all.x.shape
-        return f"{len(data)} graphs, {nodes} nodes, {data.all.edge_index.shape[1]} directed edges, {features} features"
+        sizes = f"{len(data)} graphs, {nodes} nodes, {data.all.edge_index.shape[1]} directed edges, {features} features"
+        return sizes + classes_in(data.all.labels)
 
     def known(self, recipe: GraphCLRecipe, data: Graphs) -> dict[str, Any]:
         """Returns the number of graphs and the width of the embeddings."""

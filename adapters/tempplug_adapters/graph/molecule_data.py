@@ -6,23 +6,30 @@ The features are the four of Hu et al.: element and chirality of an atom, type a
 
 from __future__ import annotations
 
-import csv
-import io
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 import torch
+from numpy.typing import NDArray
+from pyarrow import csv
 from rdkit import Chem, rdBase
 from torch import Tensor
 
-from tempplug.errors import DataError, UnknownNameError, nearest
-from tempplug_adapters.data_files.archives import download, read_archived_texts, read_text
+from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest, quoted
+from tempplug_adapters.data_files.archives import download, read_archived_texts
+from tempplug_adapters.data_files.delimited_text import LINE, column_names
+from tempplug_adapters.data_files.roles import ANY, CATEGORY, INTEGER, MISSING, NUMBER, TEXT, UNNAMED, Assigned, Role, assign
+from tempplug_adapters.data_files.tables import Table, open_table
+from tempplug_adapters.data_files.text_streams import file_kind, read_lines
 from tempplug_adapters.graph.graph_data import GraphBatch, GraphSet, arrival, rank, starts
 from tempplug_adapters.graph.recipes import DATASETS
+from tempplug_adapters.storage.files import one_line
 
 # The row of an embedding for each of RDKit's values; other values have the last row.
 _BOND_TYPES = {Chem.BondType.SINGLE: 0, Chem.BondType.DOUBLE: 1, Chem.BondType.TRIPLE: 2, Chem.BondType.AROMATIC: 3}
@@ -49,6 +56,7 @@ class MoleculeSet:
 
     Attributes:
         smiles: of the molecules in the set.
+        rows: [n] positions of these among the given ones.
         labels: [n, T], or None.
         unreadable: number of SMILES left out.
 
@@ -83,7 +91,8 @@ class MoleculeSet:
         x, pairs, edge_attr = (torch.from_numpy(np.array(each)).view(-1, 2) for each in (atoms, edges, bonds))
         node_start, edge_start = (starts(torch.from_numpy(np.array(each))) for each in (atom_counts, edge_counts))
         self.smiles = tuple(smiles[position] for position in read)
-        self.labels = None if labels is None else labels[torch.from_numpy(np.array(read))]
+        self.rows = torch.from_numpy(np.array(read))
+        self.labels = None if labels is None else labels[self.rows]
         self.unreadable = len(smiles) - len(read)
         self._graphs = GraphSet(x, pairs.T.contiguous(), node_start, edge_start, self.labels, edge_attr)
 
@@ -152,95 +161,143 @@ _TABLES = {
 }
 
 
-def read_smiles(path: Path, limit: int | None = None) -> list[str]:
-    """Returns the first word of each line that is not empty, of the first ``limit``; raises `DataError` without any."""
-    if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file: it must hold one SMILES a line.")
-    found: list[str] = []
-    for line in read_text(path).splitlines():
-        if limit is not None and len(found) >= limit:
-            break
-        found += line.split(maxsplit=1)[:1]
-    if not found:
-        raise DataError(f"{path} is empty: it must hold one SMILES a line.")
-    return found
+_SMILES: Final = Role("smiles", (TEXT,), ("smiles", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "drug", "smi"))
+_LABEL: Final = Role("label", (INTEGER, NUMBER, CATEGORY, MISSING), (), many=True, required=False)
+_ID: Final = Role(
+    "id",
+    ANY,
+    ("id", "mol_id", "molecule_id", "chembl_id", "drug_id", "cid", "num", "idx", "index", "name", "inchi", "inchikey", "cas"),
+    many=True,
+    required=False,
+)
+_ROLES: Final = (_SMILES, _LABEL, _ID)
+LINES: Final = ("", ".smi", ".smiles", ".ism", ".can", ".txt")
+"""Endings of files without columns."""
 
 
-def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path) -> tuple[list[str], Tensor]:
-    """Returns the SMILES of a data set and their labels [n, T]: 0, 1, or NaN where a task was not measured.
+@dataclass(frozen=True)
+class MoleculeTable:
+    """What a file of molecules holds.
+
+    Attributes:
+        smiles: a text a row, empty where it is missing.
+        labels: [rows, T] 0, 1 or NaN of T tasks; None where they are not read.
+        assigned: the table with its columns by role; None for lines of SMILES.
+    """
+
+    smiles: Sequence[str]
+    labels: Tensor | None = None
+    assigned: Assigned | None = None
+
+
+def read_smiles(path: Path, limit: int | None = None, columns: Sequence[str] = ()) -> MoleculeTable:
+    """Returns the SMILES of a file, of the first ``limit`` rows.
 
     Args:
-        dataset: one of `DATASETS`, in any case; or a file ``*.csv`` with a column ``smiles`` and a column of 0, 1 or nothing
-            for each task.
+        path: a table (see `open_table`) with a column ``smiles``. Files that end in one of `LINES` have a SMILES as the first
+            word of each line that is not blank.
+        limit: None for all.
+        columns: ``role=column`` each, where names do not say which column is what.
+
+    Raises:
+        ConfigError: it is not clear which column has the SMILES.
+        DataError: the file cannot be read, or is empty.
+    """
+    if file_kind(path) in LINES:
+        words = (line.split(maxsplit=1)[0] for _, line in read_lines(path) if line.strip())
+        return MoleculeTable(list(islice(words, limit)))
+    given = [word for word in columns if not word.startswith("label=")]
+    assigned = assign(open_table(path), _ROLES, given).of(("smiles", "id"))
+    return MoleculeTable(_smiles(assigned, columns)[:limit], None, assigned)
+
+
+def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path, columns: Sequence[str] = ()) -> MoleculeTable:
+    """Returns the SMILES of a data set and their labels: 0, 1, or NaN where a task was not measured.
+
+    Args:
+        dataset: one of `DATASETS`, in any case; or a table with a column ``smiles`` and a column of 0, 1 or nothing for each
+            task. Words and ids are no labels.
         data_dir: folder that holds ``graph/moleculenet/bbbp.tar.xz`` and the like; None downloads.
         cache_dir: where to.
+        columns: of a table, ``role=column`` each, the role one of smiles, label, id, where names do not say it.
 
     Raises:
         UnknownNameError: no data set of that name.
+        ConfigError: it is not clear which column is what.
         DataError: a file is missing or malformed; the message names the line.
     """
-    if dataset.endswith(".csv"):
-        return _read_own(Path(dataset))
-    known = {name.lower(): name for name in _TABLES}
-    if dataset.lower() not in known:
-        raise UnknownNameError(
-            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and files that end in .csv."
-        )
-    table = _TABLES[known[dataset.lower()]]
     path = labelled_file(dataset, data_dir, cache_dir)
-    if data_dir is None:
-        download(_URL.format(name=path.name), path, None)
-        text = read_text(path)
-    else:
-        if not path.is_file():
-            raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{path.name}.")
-        text = read_archived_texts(path, [table.file])[table.file]
-    rows = csv.reader(io.StringIO(text))
-    next(rows, None)
-    return _labelled(path, ((row[table.smiles], row[table.tasks]) for row in rows if row))
+    known = None if file_kind(Path(dataset)) else _TABLES[_published_name(dataset)]
+    table = open_table(path) if known is None else _published(known, path, data_dir)
+    if not len(table):
+        raise DataError(f"{path} holds no molecule.")
+    given = columns if known is None else [table.names[known.smiles], *table.names[known.tasks]]
+    assigned = assign(table, _ROLES, given)
+    tasks = assigned.columns.get("label") or [name for name in assigned.unused if _is_task(table, name)]
+    if not tasks:
+        raise ConfigError(
+            f"{path}: no column is clearly a label, of 0, 1 or nothing. Name them: {_LABEL.option('A,B')}. It has: "
+            f"{table.described()}."
+        )
+    assigned = assigned.having(label=tasks)
+    labels = np.stack([_label(assigned.table, name) for name in assigned.columns["label"]], 1)
+    return MoleculeTable(_smiles(assigned, columns), torch.from_numpy(labels), assigned)
 
 
 def labelled_file(dataset: str, data_dir: Path | None, cache_dir: Path) -> Path:
-    """Returns the path of the file that `read_labelled` reads."""
-    if dataset.endswith(".csv"):
+    """Returns the path of the file that `read_labelled` reads; raises UnknownNameError."""
+    if file_kind(Path(dataset)):
         return Path(dataset)
+    table = _TABLES[_published_name(dataset)]
     if data_dir is not None:
         return data_dir / "graph" / "moleculenet" / f"{dataset.lower()}.tar.xz"
-    table = next(table for name, table in _TABLES.items() if name.lower() == dataset.lower())
     return cache_dir / f"{table.file}{table.packed}"
 
 
-def _read_own(path: Path) -> tuple[list[str], Tensor]:
+def _published_name(dataset: str) -> str:
+    known = {name.lower(): name for name in _TABLES}
+    if dataset.lower() not in known:
+        raise UnknownNameError(
+            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and tables such as NAME.csv."
+        )
+    return known[dataset.lower()]
+
+
+def _published(known: _Table, path: Path, data_dir: Path | None) -> Table:
+    if data_dir is None:
+        return open_table(download(_URL.format(name=path.name), path, None))
     if not path.is_file():
-        raise DataError(f"{path} does not exist or is not a file.")
-    rows = csv.reader(io.StringIO(read_text(path)))
-    header = next(rows, [])
-    if "smiles" not in header or len(header) < 2:
-        raise DataError(f"{path} must have a column 'smiles' and one for each task; it has {', '.join(header) or 'none'}.")
-    column = header.index("smiles")
-    return _labelled(path, ((row[column], row[:column] + row[column + 1 :]) for row in rows if row))
-
-
-def _labelled(where: Path, rows: Iterable[tuple[str, list[str]]]) -> tuple[list[str], Tensor]:
-    smiles: list[str] = []
-    labels: list[list[float]] = []
+        raise DataError(f"the data folder {data_dir} lacks graph/moleculenet/{path.name}.")
+    content = read_archived_texts(path, [known.file])[known.file].encode()
     try:
-        for molecule, values in rows:
-            smiles.append(molecule)
-            labels.append([_label(value) for value in values])
-            if len(labels[-1]) != len(labels[0]):
-                raise ValueError(f"{len(labels[-1])} labels where the first molecule has {len(labels[0])}")
-    except (ValueError, IndexError, csv.Error) as error:
-        raise DataError(f"{where}, molecule {max(len(smiles), 1)}: {error}.") from error
-    if not smiles:
-        raise DataError(f"{where} holds no molecule.")
-    return smiles, torch.tensor(labels)
+        rows = csv.read_csv(pa.py_buffer(content))
+    except pa.ArrowException as error:
+        raise DataError(f"{known.file} of {path} cannot be read: {one_line(error)}") from error
+    column_names(path, rows.column_names)
+    return Table(str(path), rows.append_column(LINE, pa.array(range(2, len(rows) + 2), pa.int64())))
 
 
-def _label(text: str) -> float:
-    if text.strip().lower() in ("", "nan"):
-        return float("nan")
-    value = float(text)
-    if value not in (0.0, 1.0):
-        raise ValueError(f"label {text[:40]!r} must be 0, 1 or nothing")
-    return value
+def _smiles(assigned: Assigned, columns: Sequence[str]) -> list[str]:
+    """Returns the SMILES of each row, empty where it is missing; raises `DataError` if the header seems to be one, too."""
+    name = assigned.column("smiles")
+    with rdBase.BlockLogs():
+        if not columns and not _SMILES.is_usual(name) and Chem.MolFromSmiles(name) is not None:
+            raise DataError(f"{assigned.table.path}: its first line, {quoted(name)} …, is a molecule: write a header above it.")
+    return [(text or "").strip() for text in assigned.table.values(name)]
+
+
+def _is_task(table: Table, name: str) -> bool:
+    """Returns whether a column that has no other role holds numbers, or begins with 0 or 1."""
+    holds = table.kind(name) in _LABEL.kinds[:-1] or str(table.first(name)) in ("0", "1")
+    return holds and not UNNAMED.fullmatch(name)
+
+
+def _label(table: Table, name: str) -> NDArray[np.float32]:
+    numbers = table.numbers(name).astype(np.float32)
+    if (wrong := ~np.isin(np.nan_to_num(numbers), (0, 1))).any():
+        row = int(wrong.argmax())
+        raise DataError(
+            f"{table.place(row)}: column {quoted(name)} is {numbers[row]:g}; a label must be 0, 1 or nothing. Name the columns "
+            f"of labels: {_LABEL.option('A,B')}."
+        )
+    return numbers

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tempplug.errors import DataError
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import MoleculeSet, labelled_file, read_labelled
 from tempplug_adapters.graph.molecule_gin import MoleculeEncoder, OwnMoleculeEncoder
@@ -76,6 +77,7 @@ class Labelled:
         train: positions of the training molecules, likewise ``valid`` and ``test``.
         encoder: initial encoder, which is not changed. None: an untrained one of the papers' shape.
         file: from which they were read; None for others.
+        table: likewise, with its columns by role.
     """
 
     molecules: MoleculeSet
@@ -85,6 +87,7 @@ class Labelled:
     test: Tensor
     encoder: MoleculeEncoder | OwnMoleculeEncoder | None = None
     file: Path | None = None
+    table: Assigned | None = None
 
     @classmethod
     def split(cls, molecules: MoleculeSet) -> Labelled:
@@ -131,7 +134,13 @@ class FineTuning(Method[FineTuneRecipe, Labelled]):
     def load(self, recipe: FineTuneRecipe, source: Source) -> Labelled:
         """Returns a data set of MoleculeNet, or of a file."""
         given = source.dataset, source.data_dir, source.cache_dir
-        return replace(Labelled.split(MoleculeSet(*read_labelled(*given))), file=labelled_file(*given))
+        read = read_labelled(*given, recipe.columns)
+        labelled = Labelled.split(MoleculeSet(read.smiles, read.labels))
+        return replace(labelled, file=labelled_file(*given), table=read.assigned)
+
+    def tables(self, data: Labelled) -> Sequence[Assigned]:
+        """Returns the table of the data set."""
+        return () if data.table is None else (data.table,)
 
     def files(self, recipe: FineTuneRecipe, source: Source, data: Labelled) -> dict[str, Path | str]:
         """Returns the file of the data set."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from transformers import TrainerCallback
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.graph.graph_data import GraphBatch
 from tempplug_adapters.graph.molecule_data import MoleculeSet, random_view, read_labelled, read_smiles
 from tempplug_adapters.graph.molecule_finetune import Labelled
@@ -36,10 +36,12 @@ class Molecules:
     Attributes:
         unlabelled: for pre-training; None without it.
         labelled: for fine-tuning, by name.
+        table: of the molecules for pre-training, if they were read from one.
     """
 
     unlabelled: MoleculeSet | None
     labelled: Mapping[str, Labelled] = field(default_factory=dict)
+    table: Assigned | None = None
 
     def __len__(self) -> int:
         return 0 if self.unlabelled is None else len(self.unlabelled)
@@ -83,11 +85,11 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
             name = {each.lower(): each for each in DATASETS}.get(word.lower(), Path(word).stem)
             if name in labelled:
                 raise ConfigError(f"dataset='{source.dataset}' has two data sets of the name '{name}'.")
-            labelled[name] = FINE_TUNING.load().load(FINE_TUNING.recipe(), replace(source, dataset=word))
+            labelled[name] = FINE_TUNING.load().load(recipe.fine_tuning(), replace(source, dataset=word))
         if recipe.num_train_epochs == 0:
             return Molecules(None, labelled)
-        unlabelled = MoleculeSet(read_smiles(_unlabelled_file(recipe, source), recipe.max_pretrain_molecules))
-        return Molecules(unlabelled, labelled)
+        read = read_smiles(_unlabelled_file(recipe, source), recipe.max_pretrain_molecules, recipe.columns)
+        return Molecules(MoleculeSet(read.smiles), labelled, read.assigned)
 
     def files(self, recipe: MoleculeRecipe, source: Source, data: Molecules) -> dict[str, Path | str]:
         """Returns the file of the molecules to pre-train on, and those of the labelled data sets."""
@@ -102,11 +104,14 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         encoder = MoleculeEncoder.load(Path(recipe.encoder))
         return recipe.changed(num_train_epochs=0, layers=len(encoder.layers), width=encoder.width)
 
+    def tables(self, data: Molecules) -> Sequence[Assigned]:
+        """Returns the tables of the molecules to pre-train on and of the labelled ones."""
+        return [each for each in (data.table, *(labelled.table for labelled in data.labelled.values())) if each is not None]
+
     def describe(self, data: Molecules) -> str:
-        """Returns the numbers of molecules."""
-        unlabelled = f"{len(data)} molecules to pre-train on" if data.unlabelled is not None else "no pre-training"
-        labelled = [f"{name} with {len(each.molecules)} molecules" for name, each in data.labelled.items()]
-        return ", ".join([unlabelled, *labelled])
+        """Returns the numbers of molecules, and of SMILES that were left out."""
+        unlabelled = f"{_count(data.unlabelled)} to pre-train on" if data.unlabelled is not None else "no pre-training"
+        return ", ".join([unlabelled, *(f"{name} with {_count(each.molecules)}" for name, each in data.labelled.items())])
 
     def origin(self, recipe: MoleculeRecipe, data: Molecules) -> dict[str, Any]:
         """Returns how many molecules could not be read."""
@@ -175,18 +180,19 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         return Restored(MoleculeEncoder.load(folder / ENCODER_FILE))
 
     def read(self, recipe: MoleculeRecipe, source: Source, split: str) -> Inputs:
-        """Returns the molecules of a labelled data set by name, of a table with a column ``smiles``, or of a file of SMILES."""
+        """Returns the molecules of a labelled data set by name or of a file, see `read_smiles`."""
         word = source.dataset
-        if word.endswith(".csv") or word.lower() in {name.lower() for name in DATASETS}:
-            molecules = MoleculeSet(read_labelled(word, source.data_dir, source.cache_dir)[0])
+        if word.lower() in {name.lower() for name in DATASETS}:
+            read = read_labelled(word, source.data_dir, source.cache_dir)
         else:
-            molecules = MoleculeSet(read_smiles(Path(word)))
-        if molecules.unreadable:
-            warnings.warn(
-                f"{molecules.unreadable} SMILES of {word} cannot be read and are left out; a .parquet names the others.",
-                stacklevel=2,
-            )
-        return Inputs(molecules, molecules.smiles)
+            read = read_smiles(Path(word), columns=recipe.columns)
+        molecules = MoleculeSet(read.smiles)
+        left_out = f"{molecules.unreadable} SMILES cannot be read and are left out; a .parquet names the others"
+        ids: dict[str, list[Any]] = {}
+        if read.assigned is not None and "id" in read.assigned:
+            every = list(read.assigned.table.values(read.assigned.column("id")))
+            ids["id"] = [every[row] for row in molecules.rows.tolist()]
+        return Inputs(molecules, molecules.smiles, ids, [left_out] if molecules.unreadable else [])
 
     def embed(self, recipe: MoleculeRecipe, module: Any, given: Any) -> Tensor:
         """Returns the representations of molecules, [n, width]: a list of SMILES, or a `MoleculeSet`."""
@@ -211,6 +217,11 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
             use=f"On labelled molecules, it is fine-tuned:\n\n```bash\n{_TUNE}\n```",
             metadata={"pipeline_tag": "graph-ml", "tags": ["chemistry"]},
         )
+
+
+def _count(molecules: MoleculeSet) -> str:
+    left_out = f" ({molecules.unreadable} SMILES left out, which cannot be read)" if molecules.unreadable else ""
+    return f"{len(molecules)} molecules{left_out}"
 
 
 def _unlabelled_file(recipe: MoleculeRecipe, source: Source) -> Path:

@@ -19,12 +19,12 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.io import parse_npz, read_planetoid_data
 from torch_geometric.transforms import NormalizeFeatures
 
-from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+from tempplug.errors import DataError, UnknownNameError, nearest
 from tempplug_adapters.data_files.archives import check, download, read_arrays
+from tempplug_adapters.data_files.text_streams import file_kind
+from tempplug_adapters.graph.classes import class_numbers, signed_classes
 from tempplug_adapters.graph.graph_files import load_ogb, ogb_files, place_of, read_graphs
-from tempplug_adapters.graph.node_tables import read_tables
 
-_TABLES = (".csv", ".tsv", ".txt", ".npy", ".csv.gz", ".tsv.gz", ".txt.gz")
 _PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data/{}"
 _FULL = "https://raw.githubusercontent.com/abojchevski/graph2gauss/240248289d38c22ba28ea8e56b7d6873e291499b/data/{}"
 _SHCHUR = "https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{}"
@@ -51,38 +51,37 @@ def load_graph(
     data_dir: str | Path | None,
     cache_dir: str | Path,
     normalize: bool = True,
-    features: str | Path | None = None,
-    labels: str | Path | None = None,
 ) -> Data:
     """Returns a graph, checked (see `check_graph`).
 
     Args:
         dataset: a public graph by name, with its class where two have the name: ``Cora`` is ``Planetoid/Cora``; one of OGB's,
-            ``ogbn-arxiv``; a file ``*.pt`` (see `read_graphs`), whose graphs are joined; or a table of edges
-            (see `read_tables`).
+            ``ogbn-arxiv``; or a file ``*.pt`` (see `read_graphs`), whose graphs are joined.
         data_dir: folder that holds ``graph/planetoid/Cora/raw`` and the like, ``planetoid/Cora/raw``, or ``Cora/raw``, as the
             class leaves it; read and never written to. None downloads.
         cache_dir: folder for downloads.
         normalize: whether the features of each node are scaled to the sum 1 (PyTorch Geometric's ``NormalizeFeatures``).
-        features: file of the features, for a table of edges.
-        labels: file of the labels, likewise.
 
     Raises:
-        ConfigError: features or labels are given with other data than a table of edges, or it has no features.
         UnknownNameError: no data set of that name.
         DataError: files are missing or damaged, or the graph cannot be used for training.
     """
-    if dataset.endswith(_TABLES):
-        files = (None if each is None else Path(each) for each in (features, labels))
-        graph = read_tables(Path(dataset), *files)
-    elif features is not None or labels is not None:
-        raise ConfigError(f"--node-features and --node-labels belong to a table of edges, not to dataset='{dataset}'.")
-    elif dataset.endswith(".pt"):
+    if dataset.endswith(".pt"):
         graphs = read_graphs(Path(dataset))
         graph = graphs[0] if len(graphs) == 1 else Batch.from_data_list(graphs)
     else:
         graph = _load_public(dataset, None if data_dir is None else Path(data_dir), Path(cache_dir))
-    check_graph(graph, dataset)
+    return checked_graph(graph, dataset, normalize)
+
+
+def is_table(dataset: str) -> bool:
+    """Returns whether the name of a data set is that of a table of edges, since it ends like a file, and not in ``.pt``."""
+    return file_kind(Path(dataset)) not in ("", ".pt")
+
+
+def checked_graph(graph: Data, name: str, normalize: bool) -> Data:
+    """Returns a graph after `check_graph`; with features of each node that sum to 1 if they are to be normalized."""
+    check_graph(graph, name)
     return scaled_features(graph) if normalize else graph
 
 
@@ -111,7 +110,7 @@ def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
 
 def files_of(dataset: str, data_dir: Path | None, cache_dir: Path) -> dict[str, Path]:
     """Returns the files that `load_graph` has read, without those of features and labels; arguments as of `load_graph`."""
-    if dataset.endswith((*_TABLES, ".pt")):
+    if dataset.endswith(".pt") or is_table(dataset):
         return {"": Path(dataset)}
     if dataset.lower().startswith("ogbn-"):
         return ogb_files(dataset, data_dir)
@@ -236,7 +235,8 @@ def labels_of(graph: Data, name: str) -> Tensor | None:
     """Returns the class of each node [N], or 0 and 1 for each class of several a node [N, C]; -1 where a label is missing.
 
     Args:
-        graph: with ``y`` [N], [N, 1] or [N, C], or without; -1 and NaN are missing labels.
+        graph: with ``y`` [N], [N, 1] or [N, C], or without; or a list of numbers or words. -1 (but not beside 1 alone), NaN,
+            None and "" are missing labels.
         name: its name in messages.
 
     Raises:
@@ -244,14 +244,17 @@ def labels_of(graph: Data, name: str) -> Tensor | None:
     """
     if graph.y is None:
         return None
-    y, nodes = graph.y, int(graph.x.shape[0])
+    nodes, words = int(graph.x.shape[0]), isinstance(graph.y, list) and all(isinstance(each, str | None) for each in graph.y)
+    try:
+        y = class_numbers(graph.y, name) if words else torch.as_tensor(graph.y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise DataError(f"{name}: y must hold a class of each node, all numbers or all words.") from error
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim not in (1, 2) or len(y) != nodes or y.is_complex():
         raise DataError(f"{name}: y must hold one class a node, [{nodes}], or several, [{nodes}, C], not {list(y.shape)}.")
-    if y.is_floating_point():
-        y = torch.where(y.isnan(), -1.0, y)
-        if bool((y != y.round()).any()):
-            raise DataError(f"{name}: y must hold classes, whole numbers, to measure by; or pass --no-evaluate.")
+    y = signed_classes(y.double(), name).nan_to_num(-1.0)
+    if bool((y != y.round()).any()):
+        raise DataError(f"{name}: y must hold classes, whole numbers, to measure by; or pass --no-evaluate.")
     labels = y.long()
     if int(labels.min()) < -1 or (y.ndim == 2 and int(labels.max()) > 1):
         wanted = "classes from 0" if y.ndim == 1 else "0 or 1 for each class of a node"

@@ -17,6 +17,7 @@ from torch_geometric.sampler import NeighborSampler, NodeSamplerInput
 
 from tempplug.errors import DataError
 from tempplug_adapters.graph.node_data import check_graph, labels_of, plain_features
+from tempplug_adapters.graph.node_tables import NodeTables
 
 _MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -122,8 +123,10 @@ class Nodes:
             are joined; or a loader of either kind, whose own sampler, if it has one (``NeighborLoader``), finds the neighbours.
         name: its name in messages.
         measured: whether the classes are used and must be valid.
+        tables: from which the graph was read; None for others.
 
     Attributes:
+        tables: as given.
         scaled: whether the features of each node were scaled to the sum 1, as graphs that are embedded later are then, too.
 
     Raises:
@@ -132,7 +135,10 @@ class Nodes:
 
     scaled = False
 
-    def __init__(self, graph: Data | Iterable[Data], name: str = "graph", measured: bool = True) -> None:
+    def __init__(
+        self, graph: Data | Iterable[Data], name: str = "graph", measured: bool = True, tables: NodeTables | None = None
+    ) -> None:
+        self.tables = tables
         loader = graph if isinstance(graph, NodeLoader) else None
         self.graph = copy.copy(one_graph(graph, name))
         check_graph(self.graph, name)

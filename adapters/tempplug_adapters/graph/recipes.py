@@ -17,6 +17,7 @@ PROTOCOLS: dict[str, tuple[float, float]] = {"10/80/10": (0.1, 0.8), "10/10/80":
 PyGCL's ``get_split(train_ratio=0.1, test_ratio=0.8)`` returns the 80 % as validation nodes and the last 10 % as test nodes:
 ``10/80/10`` is what it measures, ``10/10/80`` what the names of its arguments mean.
 """
+_COLUMNS = "of tables: role=column (several with commas), where its name does not say so; role one of"
 PUBLIC = "public"
 """The protocol whose splits are the masks of the data set."""
 _GRACE_LOSS = LossRecipe(layout="two-view", temperatures=around(0.5))
@@ -54,8 +55,11 @@ class GraceRecipe(Recipe):
     feature_masking: Annotated[tuple[float, ...], Numbers(_SHARE, 1, 2, help="share of columns hidden, likewise")] = (0.3,)
     neighbours: Annotated[int, integer("sampled a node and layer, with a batch size")] = 15
     raw_features: Annotated[bool, Flag(help="do not scale the features of a node to the sum 1")] = False
-    node_features: Annotated[str | None, Text(optional=True, help="file with a row a node, for a table of edges")] = None
-    node_labels: Annotated[str | None, Text(optional=True, help="file with a class a node, or several of 0 and 1")] = None
+    node_features: Annotated[str | None, Text(optional=True, help="table with a row a node, for a table of edges")] = None
+    node_labels: Annotated[
+        str | None, Text(optional=True, help="table with a class a node, or several of 0 and 1; none: label of the features")
+    ] = None
+    columns: Annotated[tuple[str, ...], Words(help=f"{_COLUMNS} source, target, weight, node, feature, label")] = ()
     protocols: Annotated[
         tuple[str, ...],
         Words((*PROTOCOLS, PUBLIC), 1, help=f"% of nodes for training, validation and test; {PUBLIC}: the data set's masks"),
@@ -72,7 +76,7 @@ GRACE = MethodInfo(
     target="tempplug_adapters.graph.grace_method:GraceMethod",
     recipes={"temperature-free": GraceRecipe()},
     datasets="graph of Planetoid (Cora), CitationFull (CitationFull/Cora), Coauthor (CS), Amazon (Photo) or OGB (ogbn-arxiv); "
-    "a .pt file with a Data of PyTorch Geometric or its (data, slices); or a table of edges (.csv, .tsv, .txt, .npy)",
+    "a .pt file with a Data of PyTorch Geometric or its (data, slices); or a table of edges (.csv, .tsv, .parquet …)",
 )
 
 AUGMENTATIONS = ("drop-nodes", "drop-edges", "mask-attributes", "subgraph", "neighbourhood")
@@ -135,6 +139,7 @@ UNLABELLED = "graph/smiles/zinc_druglike_100k.smi.gz"
 DATASETS = ("BBBP", "BACE", "ClinTox", "SIDER", "Tox21", "ToxCast", "MUV", "HIV")
 """Of MoleculeNet, those of Hu et al. and GraphCL."""
 _MOLECULE_LOSS = replace(_GRAPHCL_LOSS, temperatures=around(0.1))
+Columns = Annotated[tuple[str, ...], Words(help=f"{_COLUMNS} smiles, label, id")]
 _DROPOUT = Number(at_least=0, below=1, help="after each layer, while fine-tuning")
 
 
@@ -159,8 +164,9 @@ class MoleculeRecipe(Recipe):
     last_batch_norm: LastBatchNorm = None
     view_ratio: Annotated[float, Number(at_least=0, below=1, help="fraction of the atoms that a view loses")] = 0.2
     pretrain_file: Annotated[
-        str | None, Text(optional=True, help=f"unlabelled SMILES, one a line; none: {UNLABELLED} of the data folder")
+        str | None, Text(optional=True, help=f"SMILES, one a line, or a table; none: {UNLABELLED} of the data folder")
     ] = None
+    columns: Columns = ()
     max_pretrain_molecules: Annotated[int | None, integer_or_none("only the first", 2)] = None
     encoder: Annotated[
         str | None,
@@ -181,6 +187,7 @@ class MoleculeRecipe(Recipe):
             per_device_train_batch_size=self.finetune_batch_size,
             learning_rate=self.finetune_learning_rate,
             dropout=self.dropout,
+            columns=self.columns,
             bf16=self.bf16,
             seed=self.seed,
         )
@@ -196,6 +203,7 @@ class FineTuneRecipe(Recipe):
     per_device_train_batch_size: Annotated[int, integer("molecules a step", 2)] = 32
     learning_rate: Annotated[float, Number(above=0, help="at its highest")] = 1e-3
     dropout: Annotated[float, _DROPOUT] = 0.5
+    columns: Columns = ()
 
 
 MOLECULE = MethodInfo(
@@ -203,8 +211,8 @@ MOLECULE = MethodInfo(
     summary="Pre-train an encoder of molecules with any temperature strategy, and fine-tune it on data sets of MoleculeNet.",
     target="tempplug_adapters.graph.molecule_method:MoleculeMethod",
     recipes={"graphcl": MoleculeRecipe()},
-    datasets=f"fine-tuned on, several with commas between them: {', '.join(DATASETS)}, or files NAME.csv with a column smiles "
-    "and one of 0 and 1 for each task; none: pre-train only",
+    datasets=f"fine-tuned on, several with commas between them: {', '.join(DATASETS)}, or tables such as NAME.csv with a "
+    "column smiles and one of 0 and 1 for each task; none: pre-train only",
     default_dataset="",
 )
 FINE_TUNING = MethodInfo(

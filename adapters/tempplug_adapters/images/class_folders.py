@@ -1,35 +1,39 @@
-"""Image files on disk: folders of classes, with the splits train and test beside each other, or without; and webdatasets.
+"""Image files on disk: folders of classes, with the splits train and test beside each other, or without.
 
 `datasets` reads such folders too ("imagefolder"), but lists 20,000 files in 14 s instead of 0.1 s, takes the innermost folder
-as the class, and stops at a missing or damaged file.
-
-In a webdataset, the members of a tar with the same name form a sample: ``000001.jpg`` with ``000001.txt``, ``000001.json`` or
-``000001.cls``. `datasets` copies all of its images, and stops where one is a PNG and the next a JPEG; here an image is read
-from its place in the tar. This module must not depend on data sets or pixels.
+as the class, and stops at a missing or damaged file. This module must not depend on data sets.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import tarfile
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import torch
+from PIL import Image
 
-from tempplug.errors import DataError, quoted
-from tempplug_adapters.images.image_set import EncodedSet, UndecodableImageError
+from tempplug.errors import DataError
+from tempplug_adapters.images.decoding import FORMATS, SUFFIXES, UndecodableImageError
+from tempplug_adapters.images.image_set import EncodedSet
 
-SUFFIXES: Final = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Suffixes of image files, in lower case; files may have upper case."""
+SPLITS: Final = {"train": ("train", "training"), "test": ("test", "testing", "validation", "valid", "val", "dev", "eval")}
+"""Words in the names of folders or files of a split, in upper or lower case; the first that has classes is used."""
+_SPLIT: Final = re.compile(rf"(?<![a-z])({'|'.join(SPLITS['train'] + SPLITS['test'])})(?![a-z])")
 
-SPLITS: Final = {"train": ("train",), "test": ("test", "val")}
-"""Possible names of a split's folder; the first that exists and has class folders is used."""
+
+def split_word(path: str) -> str:
+    """Returns the last word of `SPLITS` in a path, or an empty text.
+
+    >>> split_word("Train/part-2.tar"), split_word("train/test-00.tar"), split_word("trains.tar")
+    ('train', 'test', '')
+    """
+    words: list[str] = _SPLIT.findall(path.lower())
+    return words[-1] if words else ""
 
 
 def list_split(folder: Path, split: str, name: str) -> EncodedSet:
@@ -40,45 +44,89 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
     but no training folder, for example because of a differently written name.
 
     Args:
-        folder: holds ``train`` and ``test`` or ``val``, each with a folder for each class.
+        folder: holds ``train`` and ``test`` or ``val``, see `SPLITS`, each with a folder for each class.
         split: ``train`` or ``test``.
         name: of the set.
 
     Raises:
-        DataError: the split's folder does not exist or has no images or, for tests, no class folder; or one cannot be read.
+        DataError: the split's folder does not exist or has no images or, for tests, no class folder; or it is not clear whether
+            a folder is a split or a class; or one cannot be read.
     """
-    there = split_folders(folder)
-    wanted = next((place for place in there if place.name in SPLITS[split]), None)
-    if wanted is None:
-        places = [folder / word for words in SPLITS.values() for word in words]
-        bare = folder / "train" if _is_folder(folder / "train") else folder if not any(map(_is_folder, places)) else None
-        if split == "train" and bare is not None and (files := image_files(bare)):
-            return EncodedSet(FileList(tuple(files)), None, (), name)
+    places = split_folders(folder)
+    if not places[split]:
+        bare = _without_classes(folder, places) if split == "train" else None
+        if bare is not None and (listing := image_files(bare)).images:
+            return EncodedSet(FileList(tuple(listing.images)), None, (), name, notes=listing.notes())
         alone = ", or images alone, to train without classes" if split == "train" else ""
-        raise DataError(
-            f"{folder} must hold a folder {' or '.join(SPLITS[split])} that has a folder of images for each class{alone}."
+        words = "train" if split == "train" else "test or val"
+        raise DataError(f"{folder} must hold a folder {words} that has a folder of images for each class{alone}.")
+    classes = {word for place in (*places["train"], *places["test"]) for word in subfolders(place)}
+    listed = list_folder(places[split][0], name, tuple(sorted(classes)))
+    if split == "test" and places["train"] and listed.labels is not None:
+        training = places["train"][0]
+        warn_of_classes(
+            name, [listed.classes[label] for label in {*listed.labels.tolist()}], subfolders(training), str(training)
         )
-    found = list_folder(wanted, name, tuple(sorted({word for place in there for word in class_folders(place)})))
-    training = next((place for place in there if place.name in SPLITS["train"]), None)
-    if training is not None and training != wanted and found.labels is not None:
-        unknown = {found.classes[label] for label in set(found.labels.tolist())} - set(class_folders(training))
-        if unknown:
-            listed = ", ".join(f"'{word}'" for word in sorted(unknown))
-            warnings.warn(f"'{name}' has images of {listed}, for which {training} has no folder.", stacklevel=5)
-    return found
+    return listed
 
 
-def split_folders(folder: Path) -> list[Path]:
-    """Returns the split folders that have class folders; `DataError` if a folder is unreadable."""
-    places = [folder / word for words in SPLITS.values() for word in words]
-    return [place for place in places if _is_folder(place) and class_folders(place)]
+def warn_of_classes(name: str, classes: Iterable[str], known: Iterable[str], training: str) -> None:
+    """Warns of classes of a test set that ``training`` has no images of."""
+    if unknown := {*classes} - {*known}:
+        listed = ", ".join(f"'{word}'" for word in sorted(unknown))
+        warnings.warn(f"'{name}' has images of {listed}, of which {training} has none.", stacklevel=6)
+
+
+def split_folders(folder: Path) -> dict[str, list[Path]]:
+    """Returns the folders of each split that have class folders, in the order of `SPLITS`.
+
+    Raises:
+        DataError: a folder is unreadable, two are the same split, or one split lies beside other folders of images, so that it
+            may be a class.
+    """
+    children = subfolders(folder) if _is_folder(folder) else []
+    places = {
+        split: [
+            folder / child for word in words for child in children if split_word(child) == word and subfolders(folder / child)
+        ]
+        for split, words in SPLITS.items()
+    }
+    names = [split_word(place.name) for place in places["test"]]
+    if len(places["train"]) > 1 or len(set(names)) < len(names):
+        same = places["train"] if len(places["train"]) > 1 else places["test"]
+        raise DataError(f"{folder} has {' and '.join(place.name for place in same)}, which are one split: join them.")
+    if bool(places["train"]) != bool(places["test"]):
+        others = [child for child in children if not split_word(child) and image_files(folder / child).images]
+        if others:
+            raise _unclear(folder, (places["train"] or places["test"])[0].name, others)
+    return places
+
+
+def _without_classes(folder: Path, places: dict[str, list[Path]]) -> Path | None:
+    """Returns the folder of training images without classes: ``train``; or all, where it is a class or there is none."""
+    children = subfolders(folder)
+    named = [child for child in children if split_word(child)]
+    training = [folder / child for child in named if split_word(child) in SPLITS["train"]]
+    others = [child for child in children if child not in named and named and image_files(folder / child).images]
+    if others and training and len(named) > 1:
+        raise _unclear(folder, training[0].name, others)
+    if not named or (others and not places["test"]):
+        return folder
+    return training[0] if training else None
+
+
+def _unclear(folder: Path, word: str, others: Sequence[str]) -> DataError:
+    return DataError(
+        f"{folder} has images in '{word}' and in {', '.join(map(repr, others[:5]))}: if '{word}' is a split, move the others "
+        f"out of the folder; if all are classes, put them into {folder / 'train'}."
+    )
 
 
 def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None) -> EncodedSet:
     """Returns the image files of a folder that has a folder for each class.
 
-    Files are found at any depth below their class, also behind links to folders, in the order of their paths. Hidden files and
-    files with other suffixes are skipped.
+    Files are found at any depth below their class, also behind links to folders, in the order of their paths. Hidden files are
+    skipped, and files that are no images are counted.
 
     Args:
         folder: of the class folders.
@@ -90,17 +138,17 @@ def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None)
     """
     if not _is_folder(folder):
         raise DataError(f"{folder} does not exist or is not a folder: it must hold a folder of image files for each class.")
-    classes = classes or tuple(class_folders(folder))
-    found = {word: image_files(folder / word) if _is_folder(folder / word) else [] for word in classes}
-    if not any(found.values()):
-        raise DataError(
-            f"{folder} must hold a folder for each class with images in it, files that end in {', '.join(sorted(SUFFIXES))}."
-        )
-    labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(files) for files in found.values()]))
-    return EncodedSet(FileList(tuple(path for files in found.values() for path in files)), labels, classes, name)
+    classes = classes or tuple(subfolders(folder))
+    by_class = [image_files(folder / word) if _is_folder(folder / word) else Listing([], []) for word in classes]
+    if not any(listing.images for listing in by_class):
+        raise DataError(f"{folder} must hold a folder for each class with images in it, such as .jpg or .png.")
+    labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(listing.images) for listing in by_class]))
+    outside = [entry.path for entry in os.scandir(folder) if entry.is_file() and not entry.name.startswith(".")]
+    every = Listing([path for each in by_class for path in each.images], [path for each in by_class for path in each.others])
+    return EncodedSet(FileList(tuple(every.images)), labels, classes, name, notes=every.notes(outside))
 
 
-def class_folders(folder: Path) -> list[str]:
+def subfolders(folder: Path) -> list[str]:
     """Returns the names of the folders in a folder, sorted, without the hidden ones; `DataError` if it is unreadable."""
     try:
         return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
@@ -108,16 +156,29 @@ def class_folders(folder: Path) -> list[str]:
         raise _unreadable(error) from error
 
 
-def image_files(folder: Path) -> list[str]:
-    """Returns the paths of the image files in a folder and below it, sorted, but for hidden ones and hidden folders.
+class Listing(NamedTuple):
+    """The paths of the files of a folder: images, and others."""
 
-    Links to folders are followed, to each folder once and never to a folder above this one. `DataError` if one is unreadable.
+    images: list[str]
+    others: list[str]
+
+    def notes(self, outside: Sequence[str] = ()) -> tuple[str, ...]:
+        """Returns what is left out; ``outside`` are files beside the class folders."""
+        listed = ((self.others, "that are no images"), (outside, "outside of the class folders"))
+        return tuple(f"left out: {len(files)} file(s) {what}, such as {min(files)}" for files, what in listed if files)
+
+
+def image_files(folder: Path) -> Listing:
+    """Returns the files in a folder and below it, sorted, but for hidden ones and hidden folders.
+
+    An image has a suffix of `SUFFIXES`, or none and the content of an image. Links to folders are followed, to each folder once
+    and never to a folder above this one. `DataError` if one is unreadable.
     """
 
     def refuse(error: OSError) -> None:
         raise _unreadable(error) from error
 
-    found: list[str] = []
+    listing = Listing([], [])
     seen = {str(above) for above in Path(os.path.realpath(folder)).parents}
     for place, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         real = os.path.realpath(place)
@@ -126,8 +187,22 @@ def image_files(folder: Path) -> list[str]:
             continue
         seen.add(real)
         folders[:] = sorted(word for word in folders if not word.startswith("."))
-        found += [f"{place}/{word}" for word in names if Path(word).suffix.lower() in SUFFIXES and not word.startswith(".")]
-    return sorted(found)
+        for word in names:
+            if not word.startswith("."):
+                listing[not is_image(path := f"{place}/{word}")].append(path)
+    return Listing(sorted(listing.images), sorted(listing.others))
+
+
+def is_image(path: str) -> bool:
+    """Returns whether a file is an image by its suffix or, without one, by its content."""
+    name, _, ending = path.rpartition("/")[2].rpartition(".")
+    if name:
+        return f".{ending.lower()}" in SUFFIXES
+    try:
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=FORMATS):
+            return True
+    except Exception:  # Pillow does not document which errors its readers raise
+        return False
 
 
 def _is_folder(path: Path) -> bool:
@@ -170,115 +245,3 @@ class FileList:
         root = os.path.commonpath(folders.values())
         prefixes = {folder: "" if path == root else f"{os.path.relpath(path, root)}/" for folder, path in folders.items()}
         return {f"{prefixes[folder]}{name}": Path(folder, name) for folder, name in places}
-
-
-_SPLIT: Final = re.compile(r"(?:^|[^a-z])(train|test|valid(?:ation)?|val|dev)(?:[^a-z]|$)")
-_MOST_BYTES: Final = 2**20
-"""Largest text of a sample."""
-Sample = dict[str, bytes]
-"""The texts of a sample, by ending."""
-
-
-@dataclass(frozen=True)
-class Members:
-    """Images in tars: of each the tar, the name, the first byte and the number of bytes."""
-
-    places: tuple[tuple[str, str, int, int], ...]
-
-    def __len__(self) -> int:
-        return len(self.places)
-
-    def read(self, position: int) -> bytes:
-        """Returns the bytes of an image; raises `DataError` if the tar cannot be read."""
-        tar, _, start, size = self.places[position]
-        try:
-            with Path(tar).open("rb") as stream:
-                stream.seek(start)
-                return stream.read(size)
-        except OSError as error:
-            raise DataError(f"{tar} cannot be read: {error.strerror}.") from error
-
-    def files(self, positions: Iterable[int]) -> dict[str, Path]:
-        """Returns the tars of some images by name."""
-        return {Path(tar).name: Path(tar) for tar in sorted({self.places[position][0] for position in positions})}
-
-    def file_name(self, position: int) -> str:
-        """Returns the name of an image in its tar."""
-        tar, name, *_ = self.places[position]
-        return f"{name} of {tar}"
-
-
-def shards_of(path: Path, split: str) -> list[Path]:
-    """Returns the tars of ``train`` or ``test``, sorted: by a split in their names or folders, else all are for training."""
-    tars = [path] if path.suffix == ".tar" and path.is_file() else sorted(path.rglob("*.tar")) if path.is_dir() else []
-    words = [_SPLIT.findall(str(each.relative_to(path) if each != path else each.name).lower()) for each in tars]
-    training = [not found or found[-1] == "train" or tars == [path] for found in words]
-    return [tar for tar, trains in zip(tars, training, strict=True) if trains == (split == "train")]
-
-
-def read_shards(tars: Sequence[Path], name: str, known: Sequence[str] = ()) -> tuple[EncodedSet, list[Sample]]:
-    """Returns the images of tars, with the classes that ``cls`` numbers, and beside each the texts of ``known`` endings.
-
-    Raises:
-        DataError: a tar cannot be read, or a sample has no image, or a class is not a number, or is missing for some samples.
-    """
-    images: list[tuple[str, str, int, int]] = []
-    samples: list[Sample] = []
-    for tar in tars:
-        found: dict[str, tuple[Sample, list[tuple[str, str, int, int]]]] = {}
-        try:
-            with tarfile.open(tar, "r:") as archive:
-                for member in filter(tarfile.TarInfo.isfile, archive):
-                    folder, _, file = member.name.rpartition("/")
-                    key, _, ending = file.partition(".")
-                    texts, own = found.setdefault(f"{folder}/{key}".lstrip("/"), ({}, []))
-                    if f".{ending}".lower() in SUFFIXES:
-                        own.append((str(tar), member.name, member.offset_data, member.size))
-                    else:
-                        stream = archive.extractfile(member) if ending in (*known, "cls") else None
-                        texts[ending] = b"" if stream is None else stream.read(_MOST_BYTES)
-        except (tarfile.TarError, OSError) as error:
-            raise DataError(
-                f"{tar} cannot be read as a tar: {error}. Unpack a compressed one, and load a cut one again."
-            ) from error
-        if wrong := next((key for key, (_, own) in found.items() if len(own) != 1), None):
-            raise DataError(
-                f"{tar}: sample {quoted(wrong)} has {len(found[wrong][1])} images; wanted one, such as {wrong}.jpg, beside "
-                f"{wrong}.txt: leave other samples out."
-            )
-        images += [own[0] for _, own in found.values()]
-        samples += [texts for texts, _ in found.values()]
-    if not images:
-        raise DataError(f"{', '.join(map(str, tars))}: no samples, images such as 000001.jpg with 000001.txt.")
-    source = Members(tuple(images))
-    return EncodedSet(source, *_classes(source, samples), name), samples
-
-
-def _classes(source: Members, samples: Sequence[Sample]) -> tuple[torch.Tensor | None, tuple[str, ...]]:
-    words = [texts.get("cls", b"").decode(errors="replace").strip() for texts in samples]
-    if not any(words):
-        return None, ()
-    if wrong := [place for place, word in enumerate(words) if not (word.isascii() and word.isdigit())]:
-        raise DataError(
-            f"{source.file_name(wrong[0])}: its cls is {quoted(words[wrong[0]])}; wanted the number of its class, from 0."
-        )
-    labels = torch.tensor([int(word) for word in words])
-    return labels, tuple(map(str, range(int(labels.max()) + 1)))
-
-
-def caption_of(source: Members, position: int, texts: Sample, known: Sequence[str]) -> str:
-    """Returns the caption of a sample: the text with an ending of ``known``, else this key of its ``json``; or `DataError`."""
-    try:
-        of_json: Any = json.loads(texts.get("json", b"{}"))
-        keys = of_json if isinstance(of_json, dict) else {}
-        found = next((texts[each].decode() for each in known if each in texts), None)
-        found = next((keys[each] for each in known if each in keys), None) if found is None else found
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{source.file_name(position)}: the text beside it cannot be read: {error}.") from error
-    if not isinstance(found, str) or not found.strip():
-        raise DataError(
-            f"{source.file_name(position)} has no caption: wanted a text beside it with the ending {' or '.join(known)}, or "
-            f"this key in its json; it has {', '.join([*texts, *(f'{key} in json' for key in keys)]) or 'none'}. Name one with "
-            "--caption-column."
-        )
-    return found

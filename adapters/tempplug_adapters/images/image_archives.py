@@ -5,19 +5,21 @@ By hand, because `datasets` reads none of these formats, and torchvision unpickl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
 import torch
 from torch import Tensor
 
 from tempplug.errors import DataError
 from tempplug_adapters.data_files.archives import read_arrays, read_text, read_whole
 from tempplug_adapters.data_files.pickled_arrays import load_pickled
+from tempplug_adapters.data_files.tables import Table, numbered
 from tempplug_adapters.images.class_folders import FileList, list_folder
 from tempplug_adapters.images.image_set import EncodedSet, ImageArray
+from tempplug_adapters.images.image_tables import Rows
 
 _CIFAR_PIXELS = 3 * 32 * 32
 _STL10_SIDE = 96
@@ -123,13 +125,18 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
     for part, kind in (("jpeg", np.uint8), ("offsets", np.integer)):
         if arrays[part].ndim != 1 or not np.issubdtype(arrays[part].dtype, kind):
             raise DataError(f"{path} has {part} {arrays[part].shape} {arrays[part].dtype}: it must be (n,) {kind.__name__}.")
-    offsets = arrays["offsets"].tolist()
-    if offsets != sorted(offsets) or len(offsets) != len(labels) + 1 or offsets[0] < 0 or offsets[-1] > len(arrays["jpeg"]):
+    parts = [None, pa.py_buffer(arrays["offsets"].astype(np.int64)), pa.py_buffer(arrays["jpeg"])]
+    try:
+        if len(arrays["offsets"]) != len(labels) + 1:
+            raise ValueError
+        images = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(labels), parts)
+        images.validate(full=True)
+    except (ValueError, pa.ArrowException) as error:
         raise DataError(
             f"{path} must have {len(labels) + 1} ascending offsets, one more than labels, into its {len(arrays['jpeg'])} bytes "
             "of images."
-        )
-    return EncodedSet(_Packed(arrays["jpeg"].tobytes(), tuple(offsets), str(path)), labels, classes, name)
+        ) from error
+    return EncodedSet(Rows(Table(str(path), numbered(pa.table({"jpeg": images}))), "jpeg"), labels, classes, name)
 
 
 def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
@@ -195,19 +202,3 @@ def read_tiny_imagenet(folder: Path, split: str, name: str) -> EncodedSet:
 def read_lines(path: Path) -> list[str]:
     """Returns the lines of a text that are not empty; `DataError` if the file cannot be read."""
     return [line for line in read_text(path).splitlines() if line.strip()]
-
-
-@dataclass(frozen=True)
-class _Packed:
-    block: bytes
-    offsets: tuple[int, ...]
-    where: str
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def read(self, position: int) -> bytes:
-        return self.block[self.offsets[position] : self.offsets[position + 1]]
-
-    def file_name(self, position: int) -> str:
-        return f"image {position} of {self.where}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,19 +17,13 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
-from tempplug_adapters.images.class_folders import (
-    SUFFIXES,
-    FileList,
-    Members,
-    image_files,
-    list_split,
-    read_shards,
-    shards_of,
-    split_folders,
-)
+from tempplug_adapters.data_files.roles import Assigned
+from tempplug_adapters.images.class_folders import FileList, image_files, is_image, list_split, split_folders
+from tempplug_adapters.images.decoding import check_size, resize_all
 from tempplug_adapters.images.image_archives import read_cifar, read_npz, read_stl10, read_tiny_imagenet
-from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, check_size, decode_all, resize_all
-from tempplug_adapters.images.image_tables import HUB, load_from_hub, load_parquet
+from tempplug_adapters.images.image_set import EncodedSet, ImageArray, ImageFiles, ImageSet, decode_all, left_out
+from tempplug_adapters.images.image_shards import Members
+from tempplug_adapters.images.image_tables import HUB, load_from_hub, read_split, table_files
 from tempplug_adapters.storage.fingerprint import files_below
 
 Split = Literal["train", "test"]
@@ -43,7 +37,14 @@ _TRAIN_SHARE = 0.8
 
 
 def load_images(
-    dataset: str, split: Split, data_dir: Path | None, *, size: int | None = None, count: int | None = None, seed: int = 0
+    dataset: str,
+    split: Split,
+    data_dir: Path | None,
+    *,
+    size: int | None = None,
+    count: int | None = None,
+    seed: int = 0,
+    columns: Sequence[str] = (),
 ) -> ImageSet:
     """Returns a data set of images.
 
@@ -52,8 +53,8 @@ def load_images(
 
     Args:
         dataset: one of `DATASETS`; or the path of a folder that holds ``train`` and ``test`` or ``val``, each with a folder of
-            image files for each class, or parquet files or tars of a webdataset (see `read_shards`); of one such file, to train
-            on; or of a folder of images at any depth, to train on without classes.
+            image files for each class, or tables of images or tars of a webdataset (see `read_split`); of one such file, to
+            train on; or of a folder of images at any depth, to train on without classes.
         split: ``train`` or ``test``; the validation set is the test set if that has no labels.
         data_dir: folder of real data that contains the unpacked data set, directly or below ``vision``. None loads
             ``cifar10``, ``cifar100``, ``tiny-imagenet`` and ``imagenet`` from the Hugging Face hub. ``digits`` and a path
@@ -63,6 +64,7 @@ def load_images(
         count: number of images, drawn at random before any is decoded and in the order of the draw: a smaller count is the
             beginning of a larger one. None: all, in the order of the data set, which may be sorted by class.
         seed: of that draw, which does not use the global generator.
+        columns: of a table, ``role=column``, see `image_tables.ROLES`; others are found by their names.
 
     Raises:
         ConfigError: the split, the size or the count is invalid.
@@ -79,7 +81,7 @@ def load_images(
         raise ConfigError(f"split='{split}' must be 'train' or 'test'.")
     if size is not None:
         check_size(size)
-    found, on_disk = _find(dataset, split, None if data_dir is None else Path(data_dir))
+    found, on_disk = _find(dataset, split, None if data_dir is None else Path(data_dir), columns)
     if count is not None:
         if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= len(found):
             raise ConfigError(f"count={count} must be a whole number from 1 to {len(found)}, the images of '{found.name}'.")
@@ -102,20 +104,17 @@ class _Layout:
         return self.train if split == "train" else self.test
 
 
-def _read_folder(folder: Path, split: Split, name: str) -> EncodedSet:
-    if not split_folders(folder):
-        if any(folder.rglob("*.parquet")):
-            return load_parquet(folder, split, name)
-        if tars := shards_of(folder, split):
-            return read_shards(tars, name)[0]
-    return list_split(folder, split, name)
+def _read_own(path: Path, split: Split, name: str, columns: Sequence[str] = ()) -> EncodedSet:
+    tables = not any(split_folders(path).values()) and table_files(path)
+    images = read_split(str(path), split, name, columns) if tables else None
+    return list_split(path, split, name) if images is None else images
 
 
 def _npz(file: str, test: str) -> _Layout:
     return _Layout(f"{file}_train_jpeg.npz", f"{file}_{test}_jpeg.npz", read_npz)
 
 
-def _folder(path: str, read: Callable[[Path, Split, str], Found] = _read_folder, *, on_disk: bool = False) -> _Layout:
+def _folder(path: str, read: Callable[[Path, Split, str], Found] = _read_own, *, on_disk: bool = False) -> _Layout:
     return _Layout(path, path, read, on_disk)
 
 
@@ -161,7 +160,7 @@ first 4,000 training images of CIFAR-10; a fixed random fifth of each is its tes
 images without labels as its training set."""
 
 
-def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, bool]:
+def _find(dataset: str, split: Split, data_dir: Path | None, columns: Sequence[str]) -> tuple[Found, bool]:
     """Returns an undecoded data set, and whether it should stay on disk."""
     name = f"{dataset} {split}"
     if dataset == "digits":
@@ -170,18 +169,14 @@ def _find(dataset: str, split: Split, data_dir: Path | None) -> tuple[Found, boo
         folder = Path(dataset)
         with contextlib.suppress(RuntimeError):  # where the user has no home folder
             folder = folder.expanduser()
-        if folder.is_dir():
-            return _read_folder(folder, split, name), True
-        if folder.suffix == ".parquet" and folder.is_file():
-            return load_parquet(folder, split, name), True
-        if tars := shards_of(folder, split):
-            return read_shards(tars, name)[0], True
+        if folder.is_dir() or table_files(folder):
+            return _read_own(folder, split, name, columns), True
         wanted = (
-            "a data set of your own is a folder that holds train and test or val, each with a folder for each class, or with "
-            "parquet files or tars of a webdataset; or a folder of images without classes"
+            "a data set of your own is a folder that holds train and test or val, each with a folder for each class, or tables "
+            "(parquet, CSV) or tars of a webdataset; one such file; or a folder of images without classes"
         )
         if folder.exists():
-            raise DataError(f"{dataset} is not a folder: {wanted}.")
+            raise DataError(f"{dataset} is no folder and no table of images: {wanted}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
             raise DataError(f"the folder {dataset} does not exist: {wanted}.")
         raise UnknownNameError(
@@ -215,11 +210,12 @@ def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None
         images: the set, or a part of it.
         dataset: with ``split`` and ``data_dir`` as in `load_images`.
     """
-    source: Any = None
+    tables = [each.table for each in tables_of(images)]
     if isinstance(images, ImageFiles):
-        source, rows = images.encoded.source, images.encoded.rows
+        encoded, source = images.encoded, images.encoded.source
         if isinstance(source, FileList | Members):
-            return {**source.files(range(len(source)) if rows is None else rows)}
+            named = {Path(table.path).name: Path(table.path) for table in tables if isinstance(source, FileList)}
+            return {**named, **source.files(map(encoded.row, range(len(encoded))))}
     if dataset == "digits":
         return {}
     if dataset in _LAYOUTS and data_dir is None:
@@ -228,7 +224,7 @@ def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None
     if dataset in _LAYOUTS and data_dir is not None:
         place = next(path for _, path in _places(dataset, split, data_dir) if path.exists())
     if not place.exists():
-        return {"": source.fingerprint}
+        return {"": tables[0].metadata[b"fingerprint"].decode()}
     return {**files_below(place)} if split == "train" or place.is_file() else {}
 
 
@@ -266,27 +262,50 @@ def as_images(given: Any, size: int) -> ImageSet:
     return ImageFiles(EncodedSet(FileList(tuple(map(str, given))), None, (), "given"), size, replaced=False)
 
 
-def find_images(word: str, size: int, load: Callable[[], ImageSet]) -> tuple[ImageSet, list[str] | None]:
-    """Returns the images of a word on a command line, and their files where they have any.
+def tables_of(images: ImageSet) -> tuple[Assigned, ...]:
+    """Returns the tables that name the images of a set or their classes."""
+    return images.encoded.tables if isinstance(images, ImageFiles) else ()
+
+
+def notes_of(images: ImageSet) -> str:
+    """Returns what is left out of a set, each with a comma before."""
+    return "".join(f", {note}" for note in images.encoded.notes) if isinstance(images, ImageFiles) else ""
+
+
+def find_images(
+    word: str, size: int, load: Callable[[], ImageSet]
+) -> tuple[ImageSet, list[str] | None, dict[str, list[Any]], tuple[str, ...]]:
+    """Returns the images of a word on a command line, without those that cannot be read.
 
     Args:
         word: an image file; a folder of image files, at any depth; or what ``load`` reads: a folder with ``train`` and
-            ``test``, a parquet file, or the name of a data set.
+            ``test``, a table or a tar of images, or the name of a data set.
         size: see `as_images`.
         load: reads a data set.
+
+    Returns:
+        The images; their files where they have any; further columns, ``id`` where a table has it; and what is left out.
 
     Raises:
         TempplugError: there are no such images.
     """
     place = Path(word)
-    files = [word] if place.is_file() and place.suffix.lower() in SUFFIXES else []
-    if place.is_dir() and not split_folders(place):
-        files = image_files(place)
-        if not files and not any(place.rglob("*.parquet")):
-            raise ConfigError(f"{word} has no image files, which end in {', '.join(sorted(SUFFIXES))}.")
-    if files:
-        return as_images(files, size), files
-    found = load()
-    if isinstance(found, ImageFiles):
-        return found, [found.encoded.file_name(position) for position in range(len(found))]
-    return found, None
+    notes: tuple[str, ...] = ()
+    if place.is_dir() and not any(split_folders(place).values()) and not any(tables := table_files(place)):
+        listing = image_files(place)
+        if not listing.images and not tables:
+            raise ConfigError(f"{word} has no image files, such as .jpg or .png.")
+        files, notes = listing.images, listing.notes() if listing.images else ()
+    else:
+        files = [word] if place.is_file() and is_image(word) else []
+    images = ImageFiles(EncodedSet(FileList(tuple(files)), None, (), word), size) if files else load()
+    if not isinstance(images, ImageFiles):
+        return images, None, {}, ()
+    readable, faults = images.readable()
+    if faults:
+        notes = (*notes, left_out(images.encoded, faults))
+    encoded, ids = readable.encoded, {}
+    for assigned in (each for each in encoded.tables if "id" in each):
+        values = list(assigned.table.values(assigned.column("id")))
+        ids["id"] = [values[encoded.row(position)] for position in range(len(encoded))]
+    return readable, [encoded.file_name(position) for position in range(len(encoded))], ids, (*encoded.notes, *notes)

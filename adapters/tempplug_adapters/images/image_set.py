@@ -1,118 +1,24 @@
-"""Image files decoded to upright RGB pixels, and sets of images: in memory, as encoded files, or decoded at each access.
+"""Sets of images: in memory, as encoded files, or decoded at each access.
 
-A set returns pixels as 8-bit integers, so that a set of a million images is small; the device divides them by 255. `datasets`
-decodes with Pillow, too, in 1.1 times the time, but stops at a damaged image without naming its file. This module must not
-depend on data sets.
+A set returns pixels as 8-bit integers, so that a set of a million images is small; the device divides them by 255. This module
+must not depend on data sets.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, ShapeError
+from tempplug_adapters.images.decoding import UndecodableImageError, check_size, decode_image
 
-
-class UndecodableImageError(DataError):
-    """One image is not readable, while others may be: its file is missing, locked or damaged, or it has too many pixels."""
-
-
-def decode_image(encoded: bytes, name: str, size: int | None = None) -> Tensor:
-    """Returns the pixels of an image file, [3, H, W] uint8: upright by its EXIF tag, RGB, without transparency.
-
-    Grey becomes three equal channels; 16-bit grey loses its lower eight bits. 32-bit integers or floats are rejected, because
-    their range is unknown.
-
-    Args:
-        encoded: contents of the file.
-        name: name of the file, for messages.
-        size: as in `resize_and_crop`; None keeps the size.
-
-    Raises:
-        UndecodableImageError: the bytes are not a complete image, or it has more pixels than ``PIL.Image.MAX_IMAGE_PIXELS``.
-    """
-    image = _opened(encoded, name)
-    return to_pixels(image if size is None else resize_and_crop(image, size))
-
-
-def to_pixels(image: Image.Image) -> Tensor:
-    """Returns the pixels of a Pillow image in RGB, [3, H, W] uint8."""
-    return torch.from_numpy(np.array(_rgb(image))).permute(2, 0, 1)
-
-
-def resize_and_crop(image: Image.Image, size: int) -> Image.Image:
-    """Returns the middle square of an image, its shorter side resized to ``size`` pixels, bicubically and smoothed."""
-    if image.size == (size, size):
-        return image
-    side = min(image.size)
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
-
-
-def _opened(encoded: bytes, name: str) -> Image.Image:
-    if not encoded:
-        raise UndecodableImageError(f"{name} cannot be decoded as an image: it is empty")
-    limit = Image.MAX_IMAGE_PIXELS
-    try:
-        # such an image is refused below, with its name
-        with warnings.catch_warnings(action="ignore", category=Image.DecompressionBombWarning):
-            image = Image.open(io.BytesIO(encoded))
-        with image:
-            if limit is not None and image.width * image.height > limit:
-                raise Image.DecompressionBombError
-            image.load()
-            with contextlib.suppress(Exception):  # a damaged tag does not affect the pixels
-                ImageOps.exif_transpose(image, in_place=True)
-            return _rgb(image)
-    except Image.DecompressionBombError as error:
-        raise UndecodableImageError(f"{name} is too large to be decoded safely: it has more than {limit} pixels") from error
-    except UnidentifiedImageError as error:
-        raise UndecodableImageError(f"{name} cannot be decoded as an image: its bytes are no image") from error
-    except MemoryError:
-        raise
-    # Pillow does not document which errors its decoders raise for damaged bytes
-    except Exception as error:
-        raise UndecodableImageError(f"{name} cannot be decoded as an image: {error}") from error
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGB":
-        return image
-    sixteen_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))  # 65535 is white
-    if sixteen_bits:
-        return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
-    if image.mode in ("I", "F"):
-        kind = "integers" if image.mode == "I" else "floats"
-        raise ValueError(f"its pixels are 32-bit {kind} (Pillow's mode {image.mode}), whose white value is unknown")
-    if image.mode == "P" and "transparency" in image.info:
-        image = image.convert("RGBA")
-    return image.convert("RGB")
-
-
-def resize_all(images: Tensor, size: int | None) -> Tensor:
-    """Returns images [N, 3, H, W] uint8 resized and cropped as `resize_and_crop` does; None leaves them as they are."""
-    if size is None or images.shape[2:] == (size, size):
-        return images
-    resized = torch.empty((len(images), 3, size, size), dtype=torch.uint8)
-    for row, image in zip(resized, images, strict=True):
-        row.copy_(to_pixels(resize_and_crop(Image.fromarray(image.permute(1, 2, 0).numpy()), size)))
-    return resized
-
-
-def check_size(size: int) -> None:
-    """Raises `ConfigError` unless a size is a whole number of at least 1."""
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise ConfigError(f"size={size} must be a whole number of pixels, at least 1.")
-
+if TYPE_CHECKING:
+    from tempplug_adapters.data_files.roles import Assigned
 
 _NAMED = 10
 
@@ -143,6 +49,7 @@ class ImageArray:
     labels: Tensor | None
     classes: tuple[str, ...]
     name: str
+    stand_ins: ClassVar[Mapping[int, int]] = {}
 
     def __post_init__(self) -> None:
         shape, kind = tuple(self.images.shape), self.images.dtype
@@ -184,6 +91,8 @@ class EncodedSet:
         source: of the files.
         labels: [n], and ``classes`` and ``name``, as in `ImageArray`.
         rows: [n] positions of the images in ``source``; None: all of them.
+        tables: those that name the images or their classes.
+        notes: what was left out, and why.
 
     Raises:
         ShapeError, DataError: the labels do not fit.
@@ -194,6 +103,8 @@ class EncodedSet:
     classes: tuple[str, ...]
     name: str
     rows: tuple[int, ...] | None = None
+    tables: tuple[Assigned, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_labels(self.labels, len(self), self.classes, self.name)
@@ -205,17 +116,18 @@ class EncodedSet:
         """Returns the set of some positions [b], in this order, or booleans [n]."""
         chosen = positions(index, len(self))
         labels = None if self.labels is None else self.labels[chosen]
-        return EncodedSet(self.source, labels, self.classes, self.name, tuple(map(self._row, chosen.tolist())))
+        return replace(self, labels=labels, rows=tuple(map(self.row, chosen.tolist())))
 
     def decode(self, position: int, size: int | None) -> Tensor:
         """Returns one image, [3, H, W] uint8; as `decode_image`."""
-        return decode_image(self.source.read(self._row(position)), self.file_name(position), size)
+        return decode_image(self.source.read(self.row(position)), self.file_name(position), size)
 
     def file_name(self, position: int) -> str:
         """Returns the name of an image's file, for messages."""
-        return self.source.file_name(self._row(position))
+        return self.source.file_name(self.row(position))
 
-    def _row(self, position: int) -> int:
+    def row(self, position: int) -> int:
+        """Returns the position of an image in ``source``."""
         return position if self.rows is None else self.rows[position]
 
 
@@ -233,12 +145,7 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
     images: Tensor | None = None
     kept: list[int] = []
     faults: list[str] = []
-    for position in range(len(encoded)):
-        try:
-            pixels = encoded.decode(position, size)
-        except UndecodableImageError as error:
-            faults.append(str(error))
-            continue
+    for position, pixels in _decoded(encoded, size, faults):
         if images is None:
             images = torch.empty((len(encoded), *pixels.shape), dtype=torch.uint8)
         elif pixels.shape != images.shape[1:]:
@@ -248,17 +155,32 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
             )
         images[len(kept)] = pixels
         kept.append(position)
-    if images is None:
-        raise nothing_readable(f"'{encoded.name}'", faults)
     if faults:
-        more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
-        listed = " ".join(f"{fault}." for fault in faults[:_NAMED])
-        warnings.warn(f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}", stacklevel=3)
+        warnings.warn(left_out(encoded, faults), stacklevel=3)
+    assert images is not None  # that none is readable is an error
     labels = None if encoded.labels is None else encoded.labels[torch.tensor(kept)]
     return ImageArray(images[: len(kept)], labels, encoded.classes, encoded.name)
 
 
-def nothing_readable(what: str, faults: list[str]) -> DataError:
+def _decoded(encoded: EncodedSet, size: int | None, faults: list[str]) -> Iterator[tuple[int, Tensor]]:
+    """Yields position and pixels of readable images, and appends what is wrong with the others; `DataError` if none is."""
+    for position in range(len(encoded)):
+        try:
+            yield position, encoded.decode(position, size)
+        except UndecodableImageError as error:
+            faults.append(str(error))
+    if len(faults) == len(encoded):
+        raise _nothing_readable(f"'{encoded.name}'", faults)
+
+
+def left_out(encoded: EncodedSet, faults: list[str]) -> str:
+    """Returns a text on the images of a set that are left out, the first of them by name."""
+    more = f" And {len(faults) - _NAMED} more." if len(faults) > _NAMED else ""
+    listed = " ".join(f"{fault}." for fault in faults[:_NAMED])
+    return f"{len(faults)} of {len(encoded)} images of '{encoded.name}' are left out. {listed}{more}"
+
+
+def _nothing_readable(what: str, faults: list[str]) -> DataError:
     """Returns the error for a set, or a class, without a decodable image."""
     reason = f" {faults[0]}." if faults else " It is empty."
     return DataError(f"no image of {what} can be decoded.{reason}")
@@ -276,6 +198,9 @@ class ImageFiles:
         size: pixels of each side: the shorter side is resized to it, the middle of the longer one is kept.
         replaced: False: an image that cannot be read is an error.
 
+    Attributes:
+        stand_ins: by position, the images that `batch` has used in the places of others.
+
     Raises:
         ConfigError: the size is not at least 1.
     """
@@ -285,6 +210,7 @@ class ImageFiles:
         self.encoded, self.size, self.replaced = encoded, size, replaced
         self.name, self.labels, self.classes = encoded.name, encoded.labels, encoded.classes
         self._faults: dict[int, str] = {}
+        self.stand_ins: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self.encoded)
@@ -301,6 +227,12 @@ class ImageFiles:
         """Returns the set of some positions [b] or booleans [N], with their labels and all classes."""
         return ImageFiles(self.encoded.subset(index), self.size, replaced=self.replaced)
 
+    def readable(self) -> tuple[ImageFiles, list[str]]:
+        """Returns the set without the images that cannot be read or decoded, and what is wrong with each of those."""
+        faults: list[str] = []
+        kept = [position for position, _ in _decoded(self.encoded, self.size, faults)]
+        return (self.subset(torch.tensor(kept)) if faults else self), faults
+
     def _pixels(self, position: int) -> Tensor:
         found: list[str] = []
         for candidate in self._candidates(position):
@@ -312,6 +244,8 @@ class ImageFiles:
                 self._faults[candidate] = str(error)
                 found.append(str(error))
                 continue
+            if candidate != position:
+                self.stand_ins[position] = candidate
             for fault in found:
                 other = self.encoded.file_name(candidate)
                 warnings.warn(f"{fault}. {other} is used in its place.", stacklevel=3)
@@ -319,7 +253,7 @@ class ImageFiles:
         what = f"'{self.name}'"
         if self.labels is not None:
             what = f"class '{self.classes[int(self.labels[position])]}' of {what}"
-        raise nothing_readable(what, [self._faults[position]])
+        raise _nothing_readable(what, [self._faults[position]])
 
     def _candidates(self, position: int) -> Iterator[int]:
         """Yields a position, then later ones of the same class (any, without labels), then earlier ones."""

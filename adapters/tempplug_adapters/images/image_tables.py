@@ -1,36 +1,51 @@
-"""Images in tables: data sets of the Hugging Face hub at pinned revisions, and parquet files as the hub writes them.
+"""Tables of images: parquet or Arrow with the images themselves, tables of their paths, tars, and data sets of the hub.
 
-Both are read with `datasets`, which runs no code of a data set. Its cache holds a copy of a table, from which rows are read at
-each access. Images stay encoded here. A table of paths and captions, as open_clip trains on, names files on disk.
+A table has the roles of `ROLES`. Its images stay encoded. The classes of a data set have one numbering, made from all of its
+files: the names that they declare, then the other labels in their order.
 """
 
 from __future__ import annotations
 
-import glob
+import json
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 
-from tempplug.errors import DataError, MissingDependencyError, quoted
-from tempplug_adapters.data_files.roles import TEXT, TEXTS, Assigned, Role, assign
+from tempplug.errors import ConfigError, DataError, MissingDependencyError, quoted
+from tempplug_adapters.data_files.roles import ANY, CATEGORY, IMAGE, MISSING, NUMBER, TEXT, Assigned, Role, assign
+from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES
 from tempplug_adapters.data_files.tables import Table, numbered, open_table
-from tempplug_adapters.data_files.text_roles import GROUP, ID, LABEL, texts_of
-from tempplug_adapters.images.class_folders import FileList, caption_of, read_shards, shards_of
-from tempplug_adapters.images.image_set import EncodedSet
+from tempplug_adapters.data_files.text_roles import GROUP, ID
+from tempplug_adapters.data_files.text_streams import file_kind
+from tempplug_adapters.images.class_folders import SPLITS, FileList, split_word, warn_of_classes
+from tempplug_adapters.images.image_set import EncodedSet, ImageSource
+from tempplug_adapters.images.image_shards import KEY, SHARDS, read_shards
 from tempplug_adapters.storage.files import one_line
+from tempplug_adapters.storage.fingerprint import files_below
 
-Captions = list[tuple[str, ...]]
-"""One or several captions of each image."""
-CAPTIONS: Final = ("text", "caption", "captions", "sentences", "txt", "title")
-"""Possible names of the column of captions, or of their ending in a webdataset; the first that exists is used."""
-_PATH: Final = Role("image", (TEXT,), ("filepath", "file_name", "image_path", "path", "image"))
-_CAPTIONED: Final = (Role("caption", (TEXT, TEXTS), CAPTIONS, flag="--caption-column"), ID, LABEL, GROUP)
-"""Roles of a table of paths and captions, and of other tables of images."""
-TABLES: Final = (".csv", ".tsv", ".jsonl")
-"""Suffixes of these tables."""
+_LABELS: Final = ("label", "labels", "class", "cls", "class_name", "label_name", "fine_label", "target", "category", "y")
+_LABEL: Final = Role("label", (*ANY, IMAGE), _LABELS, required=False)  # texts as bytes look like images
+ROLES: Final = (
+    Role("image", (IMAGE, TEXT), ("image", "img", "filepath", "file_name", "image_path", "path", "file", "photo", "picture")),
+    _LABEL,
+    Role("split", (TEXT, CATEGORY), ("split", "subset", "partition"), required=False),
+    replace(ID, names=(*ID.names, KEY)),
+    replace(GROUP, names=(*GROUP.names, "caption", "text", "title")),
+)
+"""Of a table of images."""
+Named = tuple[Table, Mapping[str, Sequence[str]]]
+"""A table, and the names of the classes that it declares, by column."""
+_TEXT_TABLES: Final = (".csv", ".tsv", *JSON_LINES)
+_TRIED: Final = 100
+"""Images of a table of paths that are looked for."""
 
 
 HUB: Final = {
@@ -40,9 +55,6 @@ HUB: Final = {
     "imagenet": ("ILSVRC/imagenet-1k", "49e2ee26f3810fb5a7536bbf732a7b07389a47b5", "validation"),
 }
 """Repository, commit and test split, by the names of `image_data.DATASETS`."""
-
-SPLITS: Final = {"train": ("train",), "test": ("test", "validation", "valid", "val", "dev")}
-"""Possible names of a split; the first that exists is used, for tests the first with labels."""
 
 
 def load_from_hub(dataset: str, split: str, name: str) -> EncodedSet:
@@ -54,205 +66,309 @@ def load_from_hub(dataset: str, split: str, name: str) -> EncodedSet:
     """
     repository, revision, test = HUB[dataset]
     remedy = " Pass the folder that holds it as data_dir (--data-dir or TEMPPLUG_DATA)."
-    library = _library(f"{dataset} of the Hugging Face hub", remedy)
     what = f"{repository} at {revision} cannot be loaded from the Hugging Face hub"
-    rows = _loaded(library, what, remedy, repository, revision=revision, split=test if split == "test" else split)
-    return _encoded(rows, library, repository, name)
+    rows = _loaded(repository, what, remedy, revision=revision, split=test if split == "test" else split)
+    return _numbered(_splits_of([_of_hub(rows, repository)], "train", ROLES, ()), "train", name)
 
 
-def load_parquet(path: Path, split: str, name: str) -> EncodedSet:
-    """Returns one split of parquet files that `datasets` wrote: a column of encoded images, and one of classes with names.
+def read_split(
+    dataset: str, split: str, name: str, columns: Sequence[str] = (), roles: Sequence[Role] = ROLES
+) -> EncodedSet | None:
+    """Returns the images of one split; None if captions are read and there is no test set.
 
     Args:
-        path: folder with a file or more for each split, whose path names it (``data/train-00000-of-00001.parquet``); or one
-            file, which is a training set.
+        dataset: a table of images or of their paths, a tar, or a folder with some of them, see `table_files`; or a name on the
+            Hugging Face hub, downloaded if necessary. A table is a training set, unless its name, a column, or the first folder
+            of all paths says otherwise.
         split: ``train`` or ``test``.
         name: of the set.
+        columns: ``role=column``; others are found by their names.
+        roles: to read. With ``caption`` among them, images need no labels.
 
     Raises:
         MissingDependencyError: the library ``datasets`` is not installed.
-        DataError: a file is damaged, the split is missing, or there are no such columns.
+        DataError: a file is damaged, the split is missing, or labels are incomplete or differ in kind.
+        ConfigError: it is not clear which column is what.
     """
-    library = _library(str(path))
-    from pyarrow import ArrowException, parquet  # type: ignore[import-untyped]
-
-    for file in sorted(path.rglob("*.parquet")) if path.is_dir() else [path]:
-        try:
-            parquet.read_schema(file)  # the library's own error names no file
-        except (OSError, ArrowException) as error:
-            raise DataError(f"{file} cannot be read as parquet: {one_line(error)}") from error
-    place = glob.escape(str(path))
-    given = {"data_dir": place} if path.is_dir() else {"data_files": {"train": place}}
-    tables = _loaded(library, f"{path} cannot be read as parquet", "", "parquet", **given)
-    for word in SPLITS[split]:
-        found = _encoded(tables[word], library, path, name) if word in tables else None
-        if found and (split == "train" or found.labels is not None):
-            return found
+    path, captioned = Path(dataset), roles[0].name == "caption"
+    if path.exists():
+        files = tuple((word, tuple(group)) for word, group in table_files(path).items())
+        changed = tuple((each.stat().st_size, each.stat().st_mtime_ns) for _, group in files for each in group)
+        sets = _read_files(files, changed, tuple(columns), tuple(roles))
+    else:
+        loaded = _loaded(dataset, f"{dataset} cannot be loaded as images with captions").items()
+        opened = {word: [_of_hub(rows, f"{dataset} {word}")] for word, rows in loaded}
+        sets = {
+            word: each for name, tables in opened.items() for word, each in _splits_of(tables, name, roles, columns).items()
+        }
+    usable = [
+        word for word in SPLITS[split] if word in sets and (captioned or split == "train" or sets[word].labels is not None)
+    ]
+    if usable:
+        return _numbered(sets, usable[0], name)
+    if captioned and split == "test":
+        return None
+    labelled, there = " with labels" if split == "test" else "", sorted(sets, key=lambda each: each in SPLITS["test"])
     raise DataError(
-        f"{path} has no {split} set with labels, only {', '.join(tables)}: a parquet file, or its folder, must be named "
-        f"{' or '.join(SPLITS[split])}."
+        f"{path} has no {split} set{labelled}, only {', '.join(there)}: a file, or its folder, must be named "
+        f"{' or '.join(SPLITS[split])}, or a column split must say so (tempplug embed: --split train)."
     )
 
 
-def load_captioned(
-    dataset: str, split: str, name: str, column: str | None = None
-) -> tuple[EncodedSet, Captions, Assigned | None] | None:
-    """Returns the images of one split with their captions and the columns of their table, or None if there is no test set.
+def table_files(path: Path) -> dict[str, list[Path]]:
+    """Returns the files with the images of each split, by the split's name, which is empty where no file says it.
 
     Args:
-        dataset: a folder as `datasets` reads it, images with ``metadata.jsonl`` or ``metadata.csv`` (``file_name``, ``text``),
-            parquet files, or the tars of a webdataset, for each split; one tar, which is a training set; a table of paths and
-            captions, ``.csv`` or ``.tsv``, with commas or tabs (``filepath``, ``title``), which is one, too, or a folder with
-            ``train.csv`` and ``test.csv``; or a name on the Hugging Face hub, downloaded if necessary.
-        split: ``train`` or ``test``.
-        name: of the set.
-        column: of the captions, texts or lists of them; None: that with a name of `CAPTIONS`, else the only one of texts.
+        path: a file; a folder that `datasets` saved; or a folder with, in this order, tars, tables of paths
+            (``train.csv``, or ``metadata.csv``, also in the folders of the splits), or parquet and Arrow files.
 
     Raises:
-        MissingDependencyError: the library ``datasets`` is not installed.
-        DataError: it cannot be loaded, has no such columns, or an image without a caption.
+        DataError: some files belong to no split, while others do.
     """
-    path = Path(dataset)
-    if (table := table_of_paths(path, split)) is not None:
-        return _read_paths(table, name, column)
-    if path.suffix in TABLES and path.is_file():
-        return None
-    if tars := [*shards_of(path, "train"), *shards_of(path, "test")]:
-        tars = shards_of(path, split)
-        return (*_captioned_shards(tars, name, column), None) if tars or split == "train" else None
-    library = _library(dataset)
-    place = glob.escape(dataset) if path.is_dir() else dataset
-    tables = _loaded(library, f"{dataset} cannot be loaded as images with captions", "", place)
-    found = next((word for word in SPLITS[split] if word in tables), None)
-    if found is None:
-        if split == "test":
-            return None
-        raise DataError(f"{dataset} has no split train, only {', '.join(tables)}.")
-    rows = tables[found]
-    source = _source(rows, library, dataset)
+    if path.is_file():
+        return {"": [path]} if file_kind(path) in (*SHARDS, *_TEXT_TABLES, ".json", ".parquet", *ARROW) else {}
+    if (path / "dataset_dict.json").is_file():
+        return {word: [path] for word in json.loads((path / "dataset_dict.json").read_text())["splits"]}
+    if (path / "state.json").is_file():
+        return {"": [path]}
+    groups: dict[str, list[Path]] = {}
+    files = files_below(path, {*SHARDS, *_TEXT_TABLES, ".parquet", *ARROW, ".gz"}) if path.is_dir() else {}
+    for kinds in (SHARDS, _TEXT_TABLES, (".parquet", *ARROW)):
+        for name, file in files.items() if not groups else ():
+            wanted = (
+                kinds != _TEXT_TABLES or file.name.lower().startswith("metadata.") or (split_word(name) and "/" not in name)
+            )
+            if file_kind(file) in kinds and wanted:
+                groups.setdefault(split_word(name), []).append(file)
+    if "" in groups and "train" in groups:
+        raise DataError(f"{groups[''][0]} belongs to no split: name it {' or '.join(SPLITS)}, or move it away.")
+    return {"train" if len(groups) > 1 and not word else word: files for word, files in groups.items()}
+
+
+@lru_cache(maxsize=2)  # training and test set are read one after the other, each with the classes of both
+def _read_files(
+    files: tuple[tuple[str, tuple[Path, ...]], ...], changed: object, columns: tuple[str, ...], roles: tuple[Role, ...]
+) -> dict[str, EncodedSet]:
+    """Returns the images of each split by its name; ``changed`` differs if the files have."""
+    sets: dict[str, EncodedSet] = {}
+    for word, group in files:
+        if file_kind(group[0]) in SHARDS:
+            source, table = read_shards(group, {name for role in roles for name in role.names} | {"txt"})
+            own = _splits_of([(table, {})], word, roles, columns, source)
+        else:
+            own = _splits_of([_with_names(open_table(file, split=word or "train")) for file in group], word, roles, columns)
+        if twice := sets.keys() & own:
+            raise DataError(f"{group[0]} has rows of the split '{twice.pop()}', as another file has: leave one.")
+        sets |= own
+    return sets
+
+
+def _with_names(table: Table) -> Named:
+    """Returns a table with the names of classes that `datasets` numbers, where -1 is missing, and all names by column."""
+    features = json.loads(table.metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    columns = {name: table.column(name) for name in table.names}
+    declared = {}
+    for column, feature in features.items():
+        if column in columns and isinstance(feature, dict) and feature.get("_type") == "ClassLabel":
+            declared[column] = tuple(map(str, feature["names"]))
+            numbers = columns[column]
+            positions = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, numbers.type), numbers)
+            try:
+                columns[column] = pc.take(pa.array(declared[column], pa.string()), positions)
+            except (pa.ArrowException, IndexError) as error:
+                raise DataError(f"{table.path}: column {quoted(column)} has numbers beyond its classes.") from error
+    return (Table(table.path, numbered(pa.table(columns, metadata=table.metadata))) if declared else table), declared
+
+
+def _splits_of(
+    opened: Sequence[Named], word: str, roles: Sequence[Role], columns: Sequence[str], source: ImageSource | None = None
+) -> dict[str, EncodedSet]:
+    """Returns the images of tables by split, which is ``word`` where their rows say nothing else.
+
+    Args:
+        opened: tables, which are joined, with names of classes by column.
+        word: name of the split.
+        roles: to read.
+        columns: as given.
+        source: the images of tars, one a row; otherwise they are in the table, or it has their paths.
+    """
+    table = opened[0][0] if len(opened) == 1 else _joined([table for table, _ in opened])
+    declared = {name: [label for _, names in opened for label in names.get(name, ())] for name in opened[0][1]}
+    assigned = _assigned(table, declared, [role for role in roles if role.name != "image" or source is None], columns)
+    kept = np.ones(len(table), bool)
     if source is None:
-        raise DataError(f"{dataset} must have a column of images; it has {', '.join(rows.features)}.")
-    texts = Table(f"{dataset} {found}", numbered(rows.remove_columns(source.column).with_format("arrow")[:]))
-    assigned = assign(texts, _CAPTIONED, [f"caption={column}"] if column else [])
-    captions = [tuple(texts_of(value)) for value in texts.values(assigned.column("caption"))]
-    if (bare := next((row for row, each in enumerate(captions) if not each), None)) is not None:
-        raise DataError(f"row {bare} of {dataset} {found} has no caption in column {assigned.column('caption')}.")
-    return EncodedSet(source, None, (), name), captions, assigned
+        column = assigned.column("image")
+        kept = ~table.is_missing(column)
+        source = Rows(table, column) if table.kind(column) == IMAGE else _paths(table, column)
+    left = f"left out: {(~kept).sum():,} of {len(table):,} rows have no image, {table.place(int(kept.argmin()))} first"
+    splits = np.array(_row_splits(assigned, source, word))
+    names = declared.get(assigned.column("label"), []) if "label" in assigned else []
+    sets = {}
+    for each in np.unique(splits).tolist():
+        rows = np.flatnonzero(kept & (splits == each)).tolist()
+        labels = _labels(assigned, rows) if "label" in assigned else None
+        others = {*(labels or ())} - {*names}
+        classes = dict.fromkeys((*names, *sorted(others, key=int if all(map(str.isdecimal, others)) else None)))
+        numbers = {label: number for number, label in enumerate(classes)}
+        tensor = None if labels is None else torch.tensor([numbers[label] for label in labels], dtype=torch.int64)
+        sets[each] = EncodedSet(source, tensor, tuple(classes), each, tuple(rows), (assigned,), () if kept.all() else (left,))
+    return sets
 
 
-def _captioned_shards(tars: list[Path], name: str, column: str | None) -> tuple[EncodedSet, Captions]:
-    known = (column,) if column else CAPTIONS
-    encoded, samples = read_shards(tars, name, (*known, "json"))
-    source: Any = encoded.source
-    return encoded, [(caption_of(source, place, texts, known),) for place, texts in enumerate(samples)]
+def _joined(tables: Sequence[Table]) -> Table:
+    columns = [pa.table({name: table.column(name) for name in table.names}) for table in tables]
+    place = os.path.commonpath([table.path for table in tables])
+    try:
+        return Table(place, numbered(pa.concat_tables(columns, promote_options="permissive")))
+    except pa.ArrowException as error:
+        raise DataError(f"{place}: {tables[0].path} and others differ in their columns: {one_line(error)}") from error
 
 
-def table_of_paths(path: Path, split: str) -> Path | None:
-    """Returns the table of paths and captions of a split, if there is one."""
-    if path.suffix in TABLES and path.is_file():
-        return path if split == "train" else None
-    named = (path / f"{word}{ending}" for word in SPLITS[split] for ending in TABLES)
-    return next((each for each in named if each.is_file()), None)
-
-
-def _read_paths(file: Path, name: str, column: str | None) -> tuple[EncodedSet, Captions, Assigned]:
-    """Returns the images that a table names, each with all captions of its rows."""
-    table = open_table(file)
-    assigned = assign(table, (_PATH, *_CAPTIONED), [f"caption={column}"] if column else [])
-    rows = zip(*(table.values(assigned.column(role)) for role in ("image", "caption")), strict=True)
-    captions: dict[str, list[str]] = {}
-    for row, texts in enumerate(rows):
-        for role, value in zip(("image", "caption"), texts, strict=True):
-            if value is None:
-                raise DataError(f"{table.place(row)}: column {quoted(assigned.column(role))} is empty.")
-        captions.setdefault(texts[0], []).extend(texts_of(texts[1]))
-    if not captions:
-        raise DataError(f"{file} holds no rows, only a header.")
-    first = next(iter(captions))
-    folder = next((each for each in (file.parent, Path()) if (each / first).is_file()), None)
-    if folder is None:
-        raise DataError(
-            f"{table.place(0)}: the image {quoted(first)} does not exist, neither in {file.parent} nor in the working "
-            "directory: paths must be absolute, or begin at one of these."
+def _assigned(table: Table, declared: Mapping[str, Sequence[str]], roles: Sequence[Role], columns: Sequence[str]) -> Assigned:
+    """Returns the columns by role: as given, the only one of images or of named classes, or by their names."""
+    labels = [name for name in declared if table.kind(name) != MISSING]
+    pictures = [name for name in table.names if table.kind(name) == IMAGE and not _LABEL.is_usual(name)]
+    clear = {"image": pictures, "label": labels}
+    if KEY in table.names:  # of a webdataset: texts of their own come before keys of its json
+        clear = {role: [name] * (name in table.names) for role, name in (("caption", "txt"), ("label", "cls"))}
+    if all("=" in word for word in columns):
+        open_roles = {role.name for role in roles} - {word.partition("=")[0] for word in columns}
+        columns = [*columns, *(f"{role}={own[0]}" for role, own in clear.items() if role in open_roles and len(own) == 1)]
+    assigned = assign(table, roles, columns)
+    several = labels or [name for name in table.names if _LABEL.is_usual(name)]
+    if "label" not in assigned and "caption" not in assigned and len(several) > 1:
+        raise ConfigError(
+            f"{table.path}: {' and '.join(map(quoted, several))} could each be the label. Choose one: "
+            f"{_LABEL.option(several[0])}. It has: {table.described()}."
         )
-    files = FileList(tuple(str(folder / each) for each in captions))
-    return EncodedSet(files, None, (), name), [tuple(each) for each in captions.values()], assigned
+    return assigned.of({"image", "caption" if "caption" in assigned else "label", "split", "id"})
 
 
-def _source(rows: Any, library: Any, where: object) -> Rows | None:
-    """Returns the images of a table, not decoded; None unless one column has images."""
-    images = [column for column, kind in rows.features.items() if isinstance(kind, library.Image)]
-    if len(images) != 1:
-        return None
-    encoded = rows.select_columns(images).cast_column(images[0], library.Image(decode=False))
-    return Rows(encoded, images[0], str(where), rows._fingerprint)
+def _path(value: Any) -> str:
+    return (value or "").replace("\\", "/")
 
 
-def _encoded(rows: Any, library: Any, where: object, name: str) -> EncodedSet:
-    source = _source(rows, library, where)
-    classes = {column: kind.names for column, kind in rows.features.items() if isinstance(kind, library.ClassLabel)}
-    if source is None or not classes:
-        there = ", ".join(f"{column} ({type(kind).__name__})" for column, kind in rows.features.items())
-        raise DataError(f"{where} must have a column of datasets.Image and one of datasets.ClassLabel; it has {there}.")
-    label = max(classes, key=lambda column: len(classes[column]))  # the fine one of CIFAR-100's two
-    numbers = [-1 if number is None else number for number in rows[label]]
-    return EncodedSet(
-        source,
-        torch.tensor(numbers, dtype=torch.int64) if set(numbers) != {-1} else None,  # a test set without published labels
-        tuple(map(str, classes[label])),
-        name,
+def _paths(table: Table, column: str) -> FileList:
+    """Returns the files that a table names; relative paths begin at its folder or at the working directory."""
+    paths = list(map(_path, table.values(column)))
+    tried = [path for path in paths if path][:_TRIED]
+    for folder in (Path(table.path).parent, Path()):
+        if any((folder / path).is_file() for path in tried):
+            return FileList(tuple(str(folder / path) for path in paths))
+    row = next((row for row, path in enumerate(paths) if path), 0)
+    raise DataError(
+        f"{table.place(row)}: the image {quoted(paths[row])} does not exist, neither in {Path(table.path).parent} nor in the "
+        "working directory: paths must be absolute, or begin at one of these; addresses on the web are not downloaded."
     )
 
 
-def _loaded(library: Any, what: str, remedy: str, source: str, **given: Any) -> Any:
+def _row_splits(assigned: Assigned, source: ImageSource, word: str) -> list[str]:
+    """Returns the name of the split of each row, by the column of splits, the file, or the first folder of all paths."""
+    table = assigned.table
+    if "split" in assigned:
+        column = assigned.column("split")
+        splits = [split_word(str(value)) for value in table.values(column)]
+        if "" in splits:
+            place, value = table.place(splits.index("")), table.column(column)[splits.index("")].as_py()
+            raise DataError(f"{place}: column {quoted(column)} is {quoted(str(value))}; wanted train, test or validation.")
+        return splits
+    if not word and isinstance(source, FileList):
+        folders = [split_word(_path(value).partition("/")[0]) for value in table.values(assigned.column("image"))]
+        if all(folders):
+            return folders
+    return [word or "train"] * len(table)
+
+
+def _labels(assigned: Assigned, rows: Sequence[int]) -> list[str] | None:
+    """Returns the classes of some rows as texts, None if they have none; raises `DataError` if only some have."""
+    table, column = assigned.table, assigned.column("label")
+    values, number = list(table.values(column)), table.kind(column) == NUMBER
+    labels = [_label(values[row], number) for row in rows]
+    if {*labels} <= {"", "-1"}:
+        return None
+    if lacking := [row for row, label in zip(rows, labels, strict=True) if not label]:
+        raise DataError(
+            f"{len(lacking):,} of {len(rows):,} rows have no {column}, {table.place(lacking[0])} first: fill them in, or leave "
+            "these rows out; to train without classes, leave out the column."
+        )
+    return labels
+
+
+def _label(value: Any, number: bool) -> str:
+    """Returns a label as text: of a number 1.0 its 1, of bytes what they say."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if number and value is not None and float(value).is_integer():
+        return str(int(float(value)))
+    return "" if value is None else str(value).strip()
+
+
+def _numbered(sets: Mapping[str, EncodedSet], word: str, name: str) -> EncodedSet:
+    """Returns a split whose labels are numbered as those of all.
+
+    Raises:
+        DataError: they are numbers in one split, and none of them is in another.
+    """
+    chosen, named = sets[word], {each: other for each, other in sets.items() if other.classes}
+    digits = {each for each, other in named.items() if all(map(str.isdecimal, other.classes))}
+    for pair in ((first, second) for first in digits for second in named.keys() - digits):
+        first, second = (named[each] for each in pair)
+        if not {*first.classes} & {*second.classes}:
+            files = [f"{each.tables[0].table.path} (such as '{each.classes[0]}')" for each in (first, second)]
+            raise DataError(f"labels are numbers in {files[0]} and words in {files[1]}: write classes alike in both.")
+    key = int if len(digits) == len(named) else str
+    union = dict.fromkeys(
+        label for each in sorted(named, key=lambda each: each in SPLITS["test"]) for label in named[each].classes
+    )
+    ordered = all([*each.classes] == sorted(each.classes, key=key) for each in named.values())
+    classes = tuple(sorted(union, key=key) if ordered else union)
+    numbers = torch.tensor([classes.index(label) for label in chosen.classes], dtype=torch.int64)
+    training = [label for each in SPLITS["train"] if each in named for label in named[each].classes]
+    if chosen.labels is not None and word in SPLITS["test"] and training:
+        warn_of_classes(name, [chosen.classes[label] for label in {*chosen.labels.tolist()}], training, "the training set")
+    return replace(chosen, name=name, classes=classes, labels=None if chosen.labels is None else numbers[chosen.labels])
+
+
+def _of_hub(rows: Any, where: str) -> Named:
+    """Returns the table of a data set that `datasets` has loaded, see `_with_names`."""
+    features = json.dumps({"info": {"features": rows.features.to_dict()}}).encode()
+    metadata = {b"huggingface": features, b"fingerprint": rows._fingerprint.encode()}
+    return _with_names(Table(where, numbered(rows.with_format("arrow")[:].replace_schema_metadata(metadata))))
+
+
+def _loaded(source: str, what: str, remedy: str = "", **given: Any) -> Any:
     """Returns the loaded data; errors begin with ``what``."""
-    try:
-        return library.load_dataset(source, **given)
-    except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-        # the library's own error often has no details
-        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        local = source == "parquet" or Path(source).exists()
-        offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") and not local else ""
-        raise DataError(f"{what}: {one_line(cause)}{offline}{remedy}") from error
-
-
-def _library(what: str, remedy: str = "") -> Any:
     try:
         import datasets  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingDependencyError(f"{what} needs datasets, which is missing: pip install datasets.{remedy}") from error
-    return datasets
+        raise MissingDependencyError(f"{source} needs datasets, which is missing: pip install datasets.{remedy}") from error
+    try:
+        return datasets.load_dataset(source, **given)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        # the library's own error often has no details
+        cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        offline = " HF_HUB_OFFLINE is set, which allows no download." if os.environ.get("HF_HUB_OFFLINE") else ""
+        raise DataError(f"{what}: {one_line(cause)}{offline}{remedy}") from error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
-    """Images in a table of `datasets`.
+    """Images in a table, as bytes or as `datasets` keeps them."""
 
-    Attributes:
-        rows: the table.
-        column: its column of images.
-        where: its name in messages.
-        fingerprint: of the table, by `datasets`; that of a data set on the hub depends on its commit.
-    """
-
-    rows: Any
+    table: Table
     column: str
-    where: str
-    fingerprint: str
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.table)
 
     def read(self, position: int) -> bytes:
-        """Returns the bytes of an image."""
-        stored = self.rows[position][self.column] or {}
-        content: bytes | None = stored.get("bytes")
-        if content is None and (path := Path(stored.get("path") or "")).is_file():
-            return path.read_bytes()
-        if content is None:
-            raise DataError(f"{self.file_name(position)} holds no bytes.")
+        """Returns the bytes of an image; `UndecodableImageError` if there are none, nor a file."""
+        stored = self.table.column(self.column)[position].as_py()
+        if isinstance(stored, dict) and stored["bytes"] is None:
+            return FileList((stored["path"] or self.file_name(position),)).read(0)
+        content: bytes = stored["bytes"] if isinstance(stored, dict) else stored
         return content
 
     def file_name(self, position: int) -> str:
         """Returns the place of an image, for messages."""
-        return f"row {position} of {self.where}"
+        return self.table.place(position)

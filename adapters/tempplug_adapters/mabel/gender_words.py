@@ -6,10 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.corpus_files import read_tsv
+from tempplug_adapters.data_files.roles import TEXT, Role, assign
+from tempplug_adapters.data_files.tables import open_table
 
+ROLES: Final = (Role("male", (TEXT,), ("male",)), Role("female", (TEXT,), ("female",)))
 _WORD = re.compile(r"[^\W\d_]+")
 
 
@@ -50,16 +53,18 @@ class GenderWords:
 
     @classmethod
     def read(cls, path: Path) -> GenderWords:
-        """Reads a tab-separated table with the columns ``male`` and ``female``.
+        """Reads a table with the columns ``male`` and ``female``.
 
         Raises:
+            ConfigError: it lacks a column.
             DataError: the file is missing or damaged, or its words are invalid for `GenderWords`.
         """
         if not path.is_file():
             raise DataError(f"gender_words='{path}' is not a file; wanted a table with the columns male and female.")
-        rows = [(male.strip(), female.strip()) for _, (male, female) in read_tsv(path, ("male", "female"))]
+        assigned = assign(open_table(path), ROLES)
+        columns = [assigned.table.values(assigned.column(side)) for side in ("male", "female")]
         try:
-            return cls(rows)
+            return cls([((male or "").strip(), (female or "").strip()) for male, female in zip(*columns, strict=True)])
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 

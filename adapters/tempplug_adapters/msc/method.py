@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,11 +20,21 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.images import representations
 from tempplug_adapters.images.augmentation import UNCHANGED, create_augmentation
 from tempplug_adapters.images.backbones import Backbone, is_own
-from tempplug_adapters.images.image_data import DEFAULT_SIZE, Split, as_images, files_of, find_images, load_images
+from tempplug_adapters.images.image_data import (
+    DEFAULT_SIZE,
+    Split,
+    as_images,
+    files_of,
+    find_images,
+    load_images,
+    notes_of,
+    tables_of,
+)
 from tempplug_adapters.images.image_set import ImageFiles, ImageSet
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone as load_trained, save_backbone
 from tempplug_adapters.modes import Progress, silent
@@ -131,13 +141,17 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
 
     def describe(self, data: Anomalies) -> str:
         """Returns the numbers of images."""
-        images = data.images
+        images, notes = data.images, notes_of(data.images.train)
         if images.test is None:
-            return f"{len(data)} training images without classes, all normal; no test, which --normal-class begins"
+            return f"{len(data)} training images without classes, all normal; no test, which --normal-class begins" + notes
         return (
             f"{len(data)} training images of class {images.normal_class}, {len(images.test)} test images of which "
-            f"{int(images.anomalous.sum())} are anomalies"
+            f"{int(images.anomalous.sum())} are anomalies{notes}"
         )
+
+    def tables(self, data: Anomalies) -> Sequence[Assigned]:
+        """Returns the table of the training images, if there is one."""
+        return tables_of(data.images.train)
 
     def known(self, recipe: MSCRecipe, data: Anomalies) -> dict[str, Any]:
         """Returns the number of images and the width of the representations."""
@@ -257,7 +271,7 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
 
 def _images(recipe: MSCRecipe, source: Source, split: Split) -> ImageSet:
     """Returns a split; image files, which are decoded for each batch, in no smaller size than the network's input."""
-    images, size = load_images(source.dataset, split, source.data_dir), recipe.image_size
+    images, size = load_images(source.dataset, split, source.data_dir, columns=recipe.columns), recipe.image_size
     return ImageFiles(images.encoded, size) if isinstance(images, ImageFiles) and images.size < size else images
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from tempplug.errors import ConfigError
 from tempplug.options import Flag, Number, Text
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LossRecipe, Optimizer, Recipe, around, integer, integer_or_none
+from tempplug_adapters.training.recipe import ImageColumns, LossRecipe, Optimizer, Recipe, around, integer, integer_or_none
 
 AUGMENTATION = "msc"
 MOBILENET = "mobilenet-v2"
@@ -44,6 +44,7 @@ class MSCRecipe(Recipe):
     ] = "microsoft/resnet-152"
     weights: Annotated[str | None, Text(optional=True, help=f"of {MOBILENET}; none: {MOBILENET_FILE} of --data-dir")] = None
     image_size: Annotated[int, integer("pixels of each side")] = 224
+    columns: ImageColumns = ()
     frozen_blocks: Annotated[int | None, integer_or_none("first blocks not trained; none: the paper's", 0)] = None
     angular: Annotated[bool, Flag(help="add the angular loss, which pulls the class together")] = False
     neighbours: Annotated[int, integer("number of nearest normal images in a score")] = 2

@@ -59,11 +59,13 @@ def main(arguments: list[str]) -> int:
     with quietly():
         trained = open_folder(options, "score")
         inputs = read_inputs(trained, options.images, options)
-        scores = trained.run("score", inputs.given)
+        scores, notes = trained.run("score", inputs.given), [*inputs.notes]
         if options.validation is None:
             normal, source = trained.run("normal_scores"), "normal training images, each scored by the others"
         else:
-            normal = trained.run("score", read_inputs(trained, options.validation, options).given)
+            validation_inputs = read_inputs(trained, options.validation, options)
+            normal = trained.run("score", validation_inputs.given)
+            notes += validation_inputs.notes
             source = f"normal images of {options.validation}"
         threshold = float(normal.quantile(1 - options.false_alarms))
         names = [str(row) for row in range(len(scores))] if inputs.names is None else list(inputs.names)
@@ -77,6 +79,7 @@ def main(arguments: list[str]) -> int:
     above = int((scores > threshold).sum())
     said = [
         f"threshold {number(threshold)}: {100 * options.false_alarms:g} % of {len(normal)} {source}",
+        *notes,
         f"{above} of {len(scores)} images are above it; the highest:",
         *(f"{number(float(scores[row])):>10}  {names[row][-66:]}" for row in order[:_SHOWN]),
         f"wrote {options.output} and {picture}",

@@ -14,7 +14,9 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tempplug.errors import DataError, UnknownNameError, nearest, quoted
+from tempplug_adapters.data_files.roles import Assigned
 
+TRAIN, VALIDATION, TEST = 1, 2, 3
 _SPLIT_SEED = 0
 """The validation users do not depend on the seed of a training, so that trainings are compared on the same ones."""
 
@@ -50,10 +52,10 @@ class Ranges:
 class Interactions:
     """Items of users in order of time; ``len`` is the number of training examples.
 
-    An example is a history and the next item. For a sequence s₁ … sₙ, the test target is sₙ after s₁ … sₙ₋₁; the training
-    targets are s₂ … sₙ₋₁, each after all earlier items. For a share of the users, sₙ₋₁ is a validation target instead. A
-    sequence of two items has only a test example, and one of one item has none. Only the newest ``max_length`` + 1 items of a
-    user are used, as in DCRec's files.
+    An example is a history and the next item, its target. Each item is a target of one split, or of none, and an example if
+    items precede it. Without ``splits``, the last item of a sequence is a target of the test, the others of the training. Of a
+    sequence of targets, only the newest ``max_length`` + 1 items are used, as in DCRec's files. Without targets of the
+    validation, the last training target of a share of the users becomes one.
 
     Args:
         sequences: items of each user, oldest first, numbered from 1.
@@ -62,6 +64,9 @@ class Interactions:
         validation_share: of the users.
         users: name of each user; empty: their numbers, from 0.
         names: name of each item; empty: their numbers, from 1.
+        splits: for each item of each sequence `TRAIN`, `VALIDATION`, `TEST`, or 0 if it is no target.
+        tables: the files that were read.
+        notes: how they were read, in words.
 
     Attributes:
         items: [n] of all users, concatenated.
@@ -82,23 +87,40 @@ class Interactions:
         validation_share: float = 0.1,
         users: Sequence[str] = (),
         names: Sequence[str] = (),
+        splits: Sequence[NDArray[np.int8]] = (),
+        tables: Sequence[Assigned] = (),
+        notes: Sequence[str] = (),
     ) -> None:
-        kept = [sequence[-max_length - 1 :] for sequence in sequences]
+        splits = splits or [np.append(np.full(len(each) - 1, TRAIN, np.int8), np.int8(TEST)) for each in sequences]
+        firsts = [-max_length - 1 if split.all() else 0 for split in splits]
+        kept = [sequence[first:] for sequence, first in zip(sequences, firsts, strict=True)]
         self.items, self.item_count, self.max_length = np.concatenate(kept), items, max_length
         self.users, self.names = users or list(map(str, range(len(kept)))), names or list(map(str, range(1, items + 1)))
         lengths = np.array([len(each) for each in kept])
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
-        numbers = np.arange(len(kept))
-        tested = lengths >= 2
-        validated = (lengths >= 3) & (np.random.default_rng(_SPLIT_SEED).random(len(kept)) < validation_share)
-        # end of each user's training part
-        self._train_ends = self._ends - tested - validated
-        self.test = Ranges(numbers, self._starts, self._ends - 1)[np.flatnonzero(tested)]
-        self.validation = Ranges(numbers, self._starts, self._ends - 2)[np.flatnonzero(validated)]
-        trained = Ranges(numbers, self._starts + 1, np.maximum(self._train_ends, self._starts + 1))
-        places, owner = trained.places()
-        self.train = Ranges(owner, self._starts[owner], places)
+        self._owner = np.repeat(np.arange(len(kept)), lengths)
+        self._splits = np.concatenate([split[first:] for split, first in zip(splits, firsts, strict=True)])
+        follows = np.arange(len(self.items)) > self._starts[self._owner]
+        if not (self._splits == VALIDATION).any():
+            trained = np.flatnonzero(follows & (self._splits == TRAIN))
+            last = np.full(len(kept), -1)
+            np.maximum.at(last, self._owner[trained], trained)
+            drawn = np.random.default_rng(_SPLIT_SEED).random(len(kept)) < validation_share
+            self._splits[last[drawn & (last >= 0)]] = VALIDATION
+
+        def examples(split: int) -> Ranges:
+            targets = np.flatnonzero(follows & (self._splits == split))
+            users = self._owner[targets]
+            return Ranges(users, np.maximum(self._starts[users], targets - max_length), targets)
+
+        self.train, self.validation, self.test = map(examples, (TRAIN, VALIDATION, TEST))
+        cut, lone = sum(map(len, sequences)) - len(self.items), int((lengths == 1).sum())
+        self.tables, self.notes = tuple(tables), list(notes)
+        if cut:
+            self.notes.append(f"left out: {cut} items before the newest {max_length + 1} of their user")
+        if lone:
+            self.notes.append(f"without an example: {lone} of {len(kept)} users, who have one item")
         for name, part in (("train on", self.train), ("validate with", self.validation), ("test with", self.test)):
             if not len(part):
                 raise DataError(
@@ -127,8 +149,7 @@ class Interactions:
     def known(self, name: object) -> list[int]:
         """Returns the newest items of a user by name, for what comes next; raises `UnknownNameError`."""
         user = numbered(self.user_numbers, name, "user")
-        found: list[int] = self.items[self._starts[user] : self._ends[user]][-self.max_length :].tolist()
-        return found
+        return list(self.items[self._starts[user] : self._ends[user]][-self.max_length :].tolist())
 
     def padded(self, histories: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
         """Returns the newest items of histories [B, L], padded with 0 at the right, and their lengths [B]."""
@@ -138,20 +159,27 @@ class Interactions:
     def saved(self) -> dict[str, Any]:
         """Returns what `restored` needs, as tensors and words."""
         lengths = torch.from_numpy(self._ends - self._starts)
-        items = torch.from_numpy(self.items).to(torch.int32)
-        return {"items": items, "lengths": lengths, "users": list(self.users), "names": list(self.names)}
+        items, splits = torch.from_numpy(self.items).to(torch.int32), torch.from_numpy(self._splits)
+        return {"items": items, "lengths": lengths, "splits": splits, "users": list(self.users), "names": list(self.names)}
 
     @classmethod
     def restored(cls, saved: Mapping[str, Any], max_length: int, validation_share: float) -> Self:
         """Returns the interactions of `saved`."""
         ends = saved["lengths"].cumsum(0)[:-1].tolist()
         sequences = np.split(saved["items"].numpy().astype(np.int64), ends)
-        return cls(sequences, len(saved["names"]), max_length, validation_share, saved["users"], saved["names"])
+        splits = np.split(saved["splits"].numpy(), ends) if "splits" in saved else ()  # older folders have none
+        return cls(sequences, len(saved["names"]), max_length, validation_share, saved["users"], saved["names"], splits)
 
     def histories(self, split: str) -> Ranges:
-        """Returns the history of each user for ``train``, ``validation`` or ``test``."""
-        ends = {"train": self._train_ends - 1, "validation": self._train_ends, "test": self._ends - 1}[split]
-        return Ranges(np.arange(self.user_count), self._starts, np.maximum(ends, self._starts))
+        """Returns the items of each user before the last target of ``train``, or the first of ``validation`` or ``test``."""
+        if split == "train":
+            ends, targets = self._starts.copy(), np.flatnonzero(self._splits == TRAIN)
+            np.maximum.at(ends, self._owner[targets], targets)
+        else:
+            ends, least = self._ends.copy(), {"validation": VALIDATION, "test": TEST}[split]
+            targets = np.flatnonzero(self._splits >= least)
+            np.minimum.at(ends, self._owner[targets], targets)
+        return Ranges(np.arange(self.user_count), self._starts, ends)
 
     def popularity(self, split: str) -> Tensor:
         """Returns how often each item is in the histories of a split, [I + 1] with 0 for number 0."""
@@ -170,8 +198,7 @@ class Interactions:
         lengths = examples.ends - examples.starts
         histories = np.zeros((len(examples), max(1, int(lengths.max(initial=0)))), np.int64)
         histories[owner, places - examples.starts[owner]] = self.items[places]
-        found = (histories, lengths, self.items[examples.ends])
-        return tuple(map(torch.from_numpy, found))  # type: ignore[return-value]
+        return torch.from_numpy(histories), torch.from_numpy(lengths), torch.from_numpy(self.items[examples.ends])
 
 
 def numbered(numbers: Mapping[str, int], name: object, what: str) -> int:

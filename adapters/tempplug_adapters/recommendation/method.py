@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
@@ -26,7 +27,7 @@ from tempplug_adapters.recommendation.interactions import Interactions, Ranges, 
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
 from tempplug_adapters.recommendation.sequence_encoder import HistoryEncoder, OwnEncoder, SequenceEncoder
 from tempplug_adapters.storage.files import inside, one_line
-from tempplug_adapters.storage.fingerprint import grouped
+from tempplug_adapters.storage.fingerprint import files_below, grouped
 from tempplug_adapters.storage.tensors import read_tensors, write_tensors
 from tempplug_adapters.training.method import FOLDER, Card, Inputs, Method, Run, Source, load_weights
 
@@ -139,16 +140,8 @@ def sequence_encoder(recipe: SequenceRecipe, data: Interactions) -> HistoryEncod
         known = sizes | {"layers": recipe.layers, "num_layers": recipe.layers, "max_length": recipe.max_length}
         module = create_module(find(recipe.encoder, "encoder"), "encoder", known, first="hidden")
         return OwnEncoder(module, data.item_count, recipe.hidden)
-    return SequenceEncoder(
-        data.item_count,
-        recipe.max_length,
-        recipe.hidden,
-        recipe.inner,
-        recipe.layers,
-        recipe.heads,
-        recipe.dropout,
-        recipe.attention_dropout,
-    )
+    sizes = (recipe.hidden, recipe.inner, recipe.layers, recipe.heads, recipe.dropout, recipe.attention_dropout)
+    return SequenceEncoder(data.item_count, recipe.max_length, *sizes)
 
 
 class SequenceModule(nn.Module):
@@ -172,19 +165,31 @@ class RecommendationMethod(Method[S, Interactions]):
     """Data and evaluation of every method that ranks items after a history."""
 
     def load(self, recipe: S, source: Source) -> Interactions:
-        """Returns a data set of DCRec, or the sequences of a table, split."""
-        sequences, items, *names = load_sequences(source.dataset, source.data_dir, recipe.columns)
-        return Interactions(sequences, items, recipe.max_length, recipe.validation_share, *names)
+        """Returns the sequences of a data set or a table, split."""
+        histories, *more = load_sequences(source.dataset, source.data_dir, recipe.columns)
+        return Interactions(histories, len(more[1]), recipe.max_length, recipe.validation_share, *more)
+
+    def tables(self, data: Interactions) -> Sequence[Assigned]:
+        """Returns the table, or the benchmark files."""
+        return data.tables
+
+    def evaluation_data(self, recipe: S, module: Any, source: Source) -> Interactions:
+        """Returns a data set with the numbers that items had in the training; raises `UnknownNameError` for other items."""
+        data = self.load(recipe, source)
+        numbers = [numbered(module.data.item_numbers, name, "item") for name in data.names]
+        data.items, data.names, data.item_count = np.array([0, *numbers])[data.items], module.data.names, module.data.item_count
+        return data
 
     def files(self, recipe: S, source: Source, data: Interactions) -> dict[str, Path | str]:
-        """Returns the table, or the files of a data set of DCRec."""
-        return grouped("dataset", files_of(source.dataset, source.data_dir))
+        """Returns the table, or the files of a data set."""
+        files = files_of(source.dataset, source.data_dir)
+        return grouped("dataset", files_below(files[""]) if "" in files else files)
 
     def describe(self, data: Interactions) -> str:
         """Returns the numbers of users, items, interactions and examples."""
         return (
             f"{data.user_count} users, {data.item_count} items, {len(data.items)} interactions; {len(data)} examples to train "
-            f"on, {len(data.validation)} to validate, {len(data.test)} to test"
+            f"on, {len(data.validation)} to validate, {len(data.test)} to test" + "".join(f"\n{note}" for note in data.notes)
         )
 
     def known(self, recipe: S, data: Interactions) -> dict[str, Any]:
@@ -230,8 +235,10 @@ class RecommendationMethod(Method[S, Interactions]):
     def read(self, recipe: S, source: Source, split: str) -> Inputs:
         """Returns the histories of all users of a data set or a table, as names of items."""
         found = load_sequences(source.dataset, source.data_dir, recipe.columns)
-        given = [[found.names[item - 1] if found.names else str(item) for item in each] for each in found.histories]
-        return Inputs(given, found.users)
+        given = [[found.names[item - 1] for item in each] for each in found.histories]
+        rows = sum(len(assigned.table) for assigned in found.tables)
+        counted = f"{rows} rows are the histories of {len(given)} users, in the order of their first rows, with a vector each"
+        return Inputs(given, found.users, notes=[counted, *found.notes])
 
     def embed(self, recipe: S, module: Any, given: Sequence[Sequence[object]]) -> Tensor:
         """Returns the states [n, D] after histories: lists of items by name, oldest first, of which the newest count."""

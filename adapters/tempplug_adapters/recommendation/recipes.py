@@ -17,6 +17,8 @@ DATASETS: Final = ("reddit", "beauty", "sports")
 RANKINGS: Final = ("full", "sampled")
 CHOSEN_BY: Final = "validation ndcg@10"
 """The metric, by the first of the rankings, that selects the saved model."""
+COLUMNS: Final = ("user", "item", "time")
+"""The default of ``columns``, which means the usual names of these roles; it is part of stored results."""
 DROPOUT: Final = Number(at_least=0, below=1, help="of hidden states")
 
 
@@ -49,11 +51,10 @@ class SequenceRecipe(Recipe):
         tuple[str, ...],
         Words(RANKINGS, 1, help="full: among all items; sampled: among 100 by popularity, as DCRec; the first one chooses"),
     ] = ("full",)
-    columns: Annotated[tuple[str, ...], Words(minimum_length=3, help="of a table: user, item, time; or as RecBole")] = (
-        "user",
-        "item",
-        "time",
-    )
+    columns: Annotated[
+        tuple[str, ...],
+        Words(help="of a table: ROLE=COLUMN, or those of user, item, time in this order; by number if it has no header"),
+    ] = COLUMNS
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
@@ -70,8 +71,6 @@ class SequenceRecipe(Recipe):
         super().__post_init__()
         if self.hidden % self.heads:
             raise ConfigError(f"hidden={self.hidden} must be a multiple of heads={self.heads}.")
-        if len(self.columns) != 3:
-            raise ConfigError(f"columns={' '.join(self.columns)} must be three names: user, item, time.")
 
 
 SASREC = MethodInfo(
@@ -79,8 +78,8 @@ SASREC = MethodInfo(
     summary="Train a transformer over histories to recommend the next item, without a contrastive loss.",
     target="tempplug_adapters.recommendation.method:SequenceMethod",
     recipes={"dcrec": SequenceRecipe()},
-    datasets=f"{', '.join(DATASETS)} of the data folder; a folder NAME with NAME.train.inter and NAME.test.inter, as DCRec has "
-    "them; or a table of user, item and time (.csv, .tsv, also .gz; .parquet; .inter of RecBole, or its folder)",
+    datasets=f"{', '.join(DATASETS)} of the data folder; a table of user, item and time (.csv, .jsonl, .parquet, .inter …); a "
+    "folder NAME of RecBole with NAME.inter, or with NAME.train.inter, NAME.test.inter and, if wanted, NAME.valid.inter",
 )
 
 SIMILARITY_GRAPHS = ("fixed", "faithful")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tempplug.errors import DataError
@@ -70,6 +71,24 @@ def read_tensors(path: str | Path, classes: Iterable[Any] = (), wanted: str = PL
     # Invalid pickles cause many kinds of exceptions.
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise DataError("it is not a PyTorch file.") from error
+
+
+def read_matrix(path: Path) -> torch.Tensor:
+    """Returns a matrix [rows, columns] of ``.npy`` or ``.pt``, int64 or float32, without running code from it.
+
+    Raises:
+        DataError: the file cannot be read, or does not hold a matrix or a vector of numbers.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} does not exist or is not a file.")
+    try:
+        found = read_tensors(path) if path.suffix == ".pt" else torch.from_numpy(np.load(path, allow_pickle=False))
+    except (DataError, ValueError, TypeError, EOFError, OSError) as error:
+        raise DataError(f"{path} must hold a matrix of numbers: {one_line(error)}") from error
+    if not isinstance(found, torch.Tensor) or found.layout != torch.strided or found.ndim not in (1, 2) or found.is_complex():
+        raise DataError(f"{path} must hold a matrix of numbers.")
+    found = found[:, None] if found.ndim == 1 else found
+    return found.float() if found.is_floating_point() else found.long()
 
 
 def why_refused(error: Exception, wanted: str = PLAIN) -> str | None:

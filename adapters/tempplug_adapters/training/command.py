@@ -10,6 +10,7 @@ import sys
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError, nearest
@@ -81,7 +82,9 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
 
     def begin(specs: dict[str, str | None]) -> None:
         said = [f"{kind} {spec or 'none'}" for kind, spec in specs.items()]
-        read = [each for table in method.tables(data) for each in table.lines()]
+        tables = method.tables(data)
+        files = [f"{Path(each.table.path).name}, " if len(tables) > 1 else "" for each in tables]
+        read = [file + column for file, each in zip(files, tables, strict=True) for column in each.lines()]
         line.say("\n".join([*said, ": ".join(filter(None, (parsed.dataset, method.describe(data)))), *read]))
 
     with line:

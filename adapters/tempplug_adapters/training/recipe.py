@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import UnknownNameError, nearest
-from tempplug.options import Choice, Flag, Kind, Number, Text, options_of
+from tempplug.options import Choice, Flag, Kind, Number, Text, Words, options_of
 from tempplug_adapters.contexts import Temperatures
 
 if TYPE_CHECKING:
@@ -26,6 +26,10 @@ SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 Optimizer = Annotated[str, Choice(OPTIMIZERS, help="optimizer of the weights; --optim names one of transformers' instead")]
 Schedule = Annotated[str, Choice(SCHEDULES, help="of the learning rate, after the warm-up")]
 GradientNorm = Annotated[float, Number(at_least=0, help="norm to which gradients are clipped; 0: no clipping")]
+ImageColumns = Annotated[
+    tuple[str, ...],
+    Words(help="of a table of images: role=column, role one of image, label, split, id; none: by their usual names"),
+]
 OwnModel = Annotated[
     str | None,
     Text(optional=True, help="MODULE:NAME[:key=value,...] that makes the model of model, the pretrained one, or config"),

@@ -70,6 +70,7 @@ def run(options: argparse.Namespace, progress: Callable[[float, str], None]) -> 
     device, folder = choose_device(options.device), data_folder(options.data_dir)
     backbone = load_backbone(checkpoint, options.backbone)
     drawn = {"image_size": settings.image_size, "load_size": options.load_size, "seed": settings.split_seed}
+    drawn["columns"] = tuple(trained.get("columns", ())) if same else ()
     train = read_images(options.dataset, "train", folder, count=options.train_images, **drawn)
     test = read_images(options.dataset, "test", folder, count=options.test_images, **drawn)
     started = time.perf_counter()
@@ -134,7 +135,11 @@ VISION = EvalCommand(
             "metavar": "MODULE:NAME",
             "help": "the training's backbone, if a module of your own: it is imported",
         },
-        "--dataset": {"required": True, "metavar": "NAME", "help": "name of a data set, or folder of class folders or parquet"},
+        "--dataset": {
+            "required": True,
+            "metavar": "NAME",
+            "help": "name of a data set, folder of class folders, or table of images",
+        },
         "--data-dir": {"metavar": "DIR", "help": "folder of real data (default: TEMPPLUG_DATA)"},
         "--load-size": {"type": int, "help": "side in pixels to which images are resized when read (default: the training's)"},
         "--train-images": {

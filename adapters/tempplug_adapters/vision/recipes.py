@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.training.method_info import MethodInfo
-from tempplug_adapters.training.recipe import LastBatchNorm, LossRecipe, Recipe, around, integer, integer_or_none
+from tempplug_adapters.training.recipe import ImageColumns, LastBatchNorm, LossRecipe, Recipe, around, integer, integer_or_none
 from tempplug_adapters.vision.evaluation.settings import EVALUATIONS, IMBALANCE, PROBES, seed_range
 
 SCALINGS = ("none", "linear", "linear-above-256", "square-root")
@@ -60,6 +60,7 @@ class VisionRecipe(Recipe):
         int | None,
         integer_or_none("pixels of each side before cropping; none: unchanged, or 8/7 of a view for images of many sizes"),
     ] = None
+    columns: ImageColumns = ()
     count: Annotated[int | None, integer_or_none("images to train on, drawn at random; none: all")] = None
     imbalance_ratio: Annotated[float | None, IMBALANCE] = None
     largest_class: Annotated[int | None, integer_or_none("images of its largest class; none: 9/10 of the smallest")] = None
@@ -143,7 +144,8 @@ AMCL_OPTIONS: Mapping[str, Mapping[str, Any]] = _TABLES["amcl"]
 
 _DATASETS = (
     "cifar10, cifar10-lossless4k, cifar100, digits, imagenet, imagenet-100, imagenette, stl10, stl10-unlabeled, tiny-imagenet, "
-    "or a folder with train and test or val, a folder of images without classes, or the tars of a webdataset"
+    "or a folder with train and test or val, a folder of images without classes, a table of images or of their paths "
+    "(parquet, CSV), or the tars of a webdataset"
 )
 
 

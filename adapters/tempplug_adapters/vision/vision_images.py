@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,16 +53,17 @@ def read_images(
     load_size: int | None = None,
     count: int | None = None,
     seed: int = 0,
+    columns: Sequence[str] = (),
 ) -> ImageSet:
     """Returns a data set as `load_images` does, its images of a size that suits the views.
 
     Args:
-        dataset: with ``split``, ``data_dir``, ``count`` and ``seed`` as in `load_images`.
+        dataset: with ``split``, ``data_dir``, ``count``, ``seed`` and ``columns`` as in `load_images`.
         image_size: pixels of each side of a view; None: those of the images.
         load_size: pixels of each side of an image; None keeps the size of images that all have one, and resizes others to 8/7
             of a view.
     """
-    images = load_images(dataset, split, data_dir, size=load_size, count=count, seed=seed)
+    images = load_images(dataset, split, data_dir, size=load_size, count=count, seed=seed, columns=columns)
     if load_size is None and image_size is not None and isinstance(images, ImageFiles):
         return ImageFiles(images.encoded, round(CROPPED_FROM * image_size))
     return images
@@ -81,7 +83,7 @@ def load_vision(recipe: VisionRecipe, dataset: str, data_dir: Path | None, *, ev
 
     def read(name: str, split: Split, count: int | None = None) -> ImageSet:
         sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size}
-        return read_images(name, split, data_dir, **sizes, count=count, seed=recipe.split_seed)
+        return read_images(name, split, data_dir, **sizes, columns=recipe.columns, count=count, seed=recipe.split_seed)
 
     train, held_out = _long_tailed(read(dataset, "train", recipe.count), recipe)
     wanted = recipe.evaluation_dataset

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from torch import Tensor, distributed as processes, nn
 from tempplug import distributed
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.data_files.roles import Assigned
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.images.augmentation import create_augmentation, create_small_crops
 from tempplug_adapters.images.backbones import Backbone, create_backbone, is_own
-from tempplug_adapters.images.image_data import as_images, find_images
+from tempplug_adapters.images.image_data import as_images, find_images, notes_of, tables_of
 from tempplug_adapters.images.networks import VITS
 from tempplug_adapters.images.representations import represent
 from tempplug_adapters.images.trained_backbone import how_to_open, load_backbone, save_backbone
@@ -178,10 +179,8 @@ class VisionMethod(Method[Any, VisionImages]):
             )
         data = load_vision(recipe, source.dataset, source.data_dir, evaluated=source.evaluated)
         if self.design.module is SupCon and data.train.labels is None:
-            raise DataError(
-                f"SupCon needs the class of every image, which the set '{data.train.name}' lacks: use SimCLR, or put the "
-                "images in a folder for each class, in a folder train."
-            )
+            remedy = "use SimCLR, or put the images in a folder for each class, in a folder train"
+            raise DataError(f"SupCon needs the class of every image, which the set '{data.train.name}' lacks: {remedy}.")
         return data
 
     def files(self, recipe: Any, source: Source, data: VisionImages) -> dict[str, Path | str]:
@@ -191,8 +190,12 @@ class VisionMethod(Method[Any, VisionImages]):
     def describe(self, data: VisionImages) -> str:
         """Returns the numbers of images."""
         bare = " without classes" if data.train.labels is None else ""
-        tested = bare if data.test is None else f"{bare}, {len(data.test)} to be measured with"
-        return f"{len(data)} images{tested}"
+        tested = "" if data.test is None else f", {len(data.test)} to be measured with"
+        return f"{len(data)} images{bare}{tested}{notes_of(data.train)}"
+
+    def tables(self, data: VisionImages) -> Sequence[Assigned]:
+        """Returns the table of the training images, if there is one."""
+        return tables_of(data.train)
 
     def known(self, recipe: Any, data: VisionImages) -> dict[str, Any]:
         """Returns the number of images, the dimension of AMCL's input, and the number of images of each class."""
@@ -330,9 +333,8 @@ class VisionMethod(Method[Any, VisionImages]):
 
     def read(self, recipe: Any, source: Source, split: Any) -> Inputs:
         """Returns image files, or a split of a data set."""
-        sizes = {"image_size": recipe.image_size, "load_size": recipe.load_size}
-        word = source.dataset
-        return Inputs(*find_images(word, loaded_size(recipe), lambda: read_images(word, split, source.data_dir, **sizes)))
+        word, given = source.dataset, {name: getattr(recipe, name) for name in ("image_size", "load_size", "columns")}
+        return Inputs(*find_images(word, loaded_size(recipe), lambda: read_images(word, split, source.data_dir, **given)))
 
     def embed(self, recipe: Any, module: Any, given: Any) -> Tensor:
         """Returns the representations of images, [n, F], as the evaluations see them."""
