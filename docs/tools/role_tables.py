@@ -17,12 +17,12 @@ from tempplug_adapters.data_files.roles import Role
 
 PAGE = Path(__file__).resolve().parents[1] / "data.md"
 PACKAGE = Path(tempplug_adapters.__file__).parent
-MARKER = re.compile(r"(<!-- roles ([\w.: ]+) -->\n\n)(?:\|[^\n]*\n)*")
+MARKER = re.compile(r"(<!-- roles ([\w.: ]+) -->\n\n)(?:\|[^\n]*\n)*\n*")
 
 
 def rewritten(text: str) -> str:
     """Returns the page with the tables as the declarations are now."""
-    return MARKER.sub(lambda found: found[1] + "".join(f"{line}\n" for line in _rows(shown(found[2]))), text)
+    return MARKER.sub(lambda found: found[1] + "\n".join(_rows(shown(found[2]))) + "\n\n", text)
 
 
 def shown(names: str) -> list[Role]:
