@@ -134,7 +134,8 @@ def test_a_command_writes_encoder_and_figures_and_its_encoder_stands_for_pre_tra
     out = capsys.readouterr().out
     spec = "macl:base_temperature=0.1,alpha=0.5,threshold=0,floor_ratio=0.1,strict=false"
     assert out.startswith(f"strategy {spec}\nobjective dcl\n")
-    assert "300 molecules to pre-train on, one with 200 molecules, Three with 200 molecules" in out
+    left_out = "(1 SMILES left out, which cannot be read)"
+    assert f"300 molecules {left_out} to pre-train on, one with 200 molecules, Three with 200 molecules" in out
     results = metrics(tmp_path / "all")
     assert (results["items"], results["unreadable"], results["recipe"]["width"]) == (300, 1, 16)
     figures = results["evaluation"]

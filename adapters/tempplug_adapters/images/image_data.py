@@ -291,7 +291,7 @@ def find_images(
     """
     place = Path(word)
     notes: tuple[str, ...] = ()
-    if place.is_dir() and not any(split_folders(place).values()) and not any(tables := table_files(place)):
+    if place.is_dir() and not any(split_folders(place).values()) and len(tables := table_files(place)) < 2:
         listing = image_files(place)
         if not listing.images and not tables:
             raise ConfigError(f"{word} has no image files, such as .jpg or .png.")

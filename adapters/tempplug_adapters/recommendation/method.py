@@ -136,8 +136,8 @@ S = TypeVar("S", bound=SequenceRecipe)
 def sequence_encoder(recipe: SequenceRecipe, data: Interactions) -> HistoryEncoder:
     """Returns the transformer of a recipe with random weights, or embeddings of items around the user's encoder."""
     if recipe.encoder is not None:
-        sizes = dict.fromkeys(("hidden", "width", "d_model", "input_size", "hidden_size"), recipe.hidden)
-        known = sizes | {"layers": recipe.layers, "num_layers": recipe.layers, "max_length": recipe.max_length}
+        widths = dict.fromkeys(("hidden", "width", "d_model", "input_size", "hidden_size"), recipe.hidden)
+        known = widths | {"layers": recipe.layers, "num_layers": recipe.layers, "max_length": recipe.max_length}
         module = create_module(find(recipe.encoder, "encoder"), "encoder", known, first="hidden")
         return OwnEncoder(module, data.item_count, recipe.hidden)
     sizes = (recipe.hidden, recipe.inner, recipe.layers, recipe.heads, recipe.dropout, recipe.attention_dropout)
@@ -166,8 +166,9 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def load(self, recipe: S, source: Source) -> Interactions:
         """Returns the sequences of a data set or a table, split."""
-        histories, *more = load_sequences(source.dataset, source.data_dir, recipe.columns)
-        return Interactions(histories, len(more[1]), recipe.max_length, recipe.validation_share, *more)
+        sequences = load_sequences(source.dataset, source.data_dir, recipe.columns)
+        items = len(sequences.names)
+        return Interactions(sequences[0], items, recipe.max_length, recipe.validation_share, *sequences[1:])
 
     def tables(self, data: Interactions) -> Sequence[Assigned]:
         """Returns the table, or the benchmark files."""
