@@ -186,6 +186,7 @@ REFUSED: dict[str, tuple[str, Write, str]] = {
     "JSON: a cut line": ("t.jsonl", of_lines({"a": 1}, '{"a": '), "line 2: not JSON .* one object on one line"),
     "JSON: printed on several lines": ("t.jsonl", of_lines("{", '"a": 1', "}"), "line 1: not JSON .* one object on one line"),
     "JSON: numbers": ("t.jsonl", of_lines("1", "2"), "line 1: must be a JSON object with one key a column"),
+    "JSON: a list a line": ("t.jsonl", of_lines('["a", "b"]', '["c", "d"]'), "has arrays without names of columns"),
     "JSON: no rows": ("t.json", of_lines("[]"), "holds no rows"),
     "JSON: half a character": ("t.jsonl", of_lines('{"a": "\\ud83d"}'), "line 1: 'a' holds half a surrogate pair"),
     "parquet: cut": ("t.parquet", of_bytes(b"PAR1" + b"x" * 99), "cannot be read: "),
