@@ -91,7 +91,9 @@ def _json_array(path: Path, encoding: str) -> Iterator[Any]:
         rows = json.loads(content)
     except (ValueError, RecursionError) as error:
         listed = getattr(error, "msg", "") == "Extra data"
-        reason = "has arrays without names of columns; a row must be one object" if listed else f"is not JSON: {one_line(error)}"
+        reason = (
+            "has arrays without names of columns; a row must be one object" if listed else f"is not JSON: {one_line(error)}"
+        )
         raise DataError(f"{path} {reason}.") from error
     if not all(isinstance(row, dict) for row in rows):
         raise DataError(f"{path} must be an array of objects, or have an object a line, with one key a column.")

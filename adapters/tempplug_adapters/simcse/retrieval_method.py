@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pandas import factorize  # type: ignore[import-untyped]
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -119,14 +120,16 @@ def hold_out(samples: TextRows, share: float) -> Split:
         DataError: no query is held out, or fewer than two samples are left to train on.
     """
     owner, query, document = _pairs(samples)
-    first = np.unique(document, return_index=True)[1]
-    order = np.arange(len(first))
+    order = np.arange(int(document.max(initial=-1)) + 1)
+    first = np.searchsorted(np.maximum.accumulate(document), order)
     random.Random(0).shuffle(memoryview(order))  # type: ignore[arg-type]  # numbers of Python are faster than numpy's
     chosen = _chosen_documents(query, document, order, round(share * len(first) if share < 1 else share))
     # a query is held out if all of its documents are
     trained_query = np.zeros(query.max(initial=-1) + 1, bool)
     trained_query[query[~chosen[document]]] = True
-    held, trained = chosen[document] & ~trained_query[query], np.unique(owner[~chosen[document]])
+    held, is_trained = chosen[document] & ~trained_query[query], np.zeros(len(samples), bool)
+    is_trained[owner[~chosen[document]]] = True
+    trained = np.flatnonzero(is_trained)
     if len(trained) < 2:
         raise DataError(f"held_out={share:g} leaves {len(trained)} of {len(samples)} samples; training needs at least 2.")
     if not held.any():
@@ -146,7 +149,6 @@ def hold_out(samples: TextRows, share: float) -> Split:
     left_out = frozenset(excluded.values())
     hard = 0
     if samples.most_negatives:
-        is_trained = np.isin(np.arange(len(samples)), trained)
         hard = sum(
             text in left_out for own, sample in zip(is_trained, samples, strict=True) if own for text in sample.negatives
         )
@@ -154,7 +156,7 @@ def hold_out(samples: TextRows, share: float) -> Split:
     note = f"held out: {len(relevance):,} queries and {len(excluded):,} of {len(first):,} documents"
     note += f"; left out: {lost:,} pairs of these documents with other queries" * bool(lost)
     note += f"; left out: {hard:,} hard negatives that are such documents" * bool(hard)
-    others_of_trained = chosen[document] & np.isin(owner, trained)
+    others_of_trained = chosen[document] & is_trained[owner]
     return Split(trained, left_out if hard or others_of_trained.any() else frozenset(), collection, note)
 
 
@@ -165,12 +167,7 @@ def _pairs(samples: TextRows) -> tuple[np.ndarray, ...]:
     """
     anchor, positive, _ = samples.roles
     owner, documents = text_hashes(samples, positive)
-    return owner, _counted(text_hashes(samples, anchor)[1][owner]), _counted(documents)
-
-
-def _counted(hashes: np.ndarray) -> np.ndarray:
-    _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
-    return first.argsort().argsort()[inverse]
+    return owner, factorize(text_hashes(samples, anchor)[1][owner])[0], factorize(documents)[0]
 
 
 def _chosen_documents(query: np.ndarray, document: np.ndarray, order: np.ndarray, wanted: int) -> np.ndarray:
