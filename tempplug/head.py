@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -27,7 +27,9 @@ from tempplug.inputs import (
     unread,
 )
 from tempplug.layouts import Direction, Views
+from tempplug.memory import Memory
 from tempplug.negatives.base import Pairs, TermMap
+from tempplug.parts import Parts
 from tempplug.record import Step, Trace
 from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
 from tempplug.replay import ADVICE, RememberedCall
@@ -40,9 +42,6 @@ from tempplug.transforms import refuse_fake, valueless
 from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
 from tempplug.views import views_of_embeddings
 
-if TYPE_CHECKING:
-    from tempplug.loss import ContrastiveLoss
-
 T = TypeVar("T")
 # Beside the kinds of calls that were checked: that a call on a device looked for anchors without a negative.
 LOOKED = "looked for anchors without a negative"
@@ -51,12 +50,11 @@ LOOKED = "looked for anchors without a negative"
 class Head:
     """One of the ``heads`` of one call, which adds to the ``step`` what the record of the call needs."""
 
-    def __init__(self, loss_fn: ContrastiveLoss, step: Step, heads: int) -> None:
-        self.loss_fn, self.step, self.heads = loss_fn, step, heads
-        self.strategy, self.objective, self.layout = loss_fn.strategy, loss_fn.objective, loss_fn.layout
-        self.terms = loss_fn.terms if loss_fn.negatives._modules else []
-        self.observing = loss_fn.training and loss_fn.strategy.observes
-        self.counting = [term for term in self.terms if term.observes] if loss_fn.training else []
+    def __init__(self, parts: Parts, memory: Memory, training: bool, step: Step, heads: int) -> None:
+        self.parts, self.memory, self.training, self.step, self.heads = parts, memory, training, step, heads
+        self.strategy, self.objective, self.layout, self.terms = parts.strategy, parts.objective, parts.layout, parts.terms
+        self.observing = training and parts.strategy.observes
+        self.counting = [term for term in self.terms if term.observes] if training else []
         self.ring: Ring | None = None
         # What a call makes of a state that moves, and whether this is its second computation.
         self.call: RememberedCall | None = None
@@ -64,27 +62,27 @@ class Head:
 
     def loss(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss of raw embeddings, reduced; ``given`` holds the optional arguments of the call that were given."""
-        views, without_norm = views_of_embeddings(self.loss_fn, view_a, view_b, given, self.heads)
+        views, without_norm = views_of_embeddings(self.parts, self.memory, self.training, view_a, view_b, given, self.heads)
         if without_norm is not None:
             self.step.zero_norm.append(without_norm)
         return self._of_views(views)
 
     def of_scores(self, scores: Tensor, _: None, given: dict[str, Any]) -> Tensor:
         """Returns the loss of similarities [N, M] that the caller computed, reduced."""
-        return self._of_views(views_of_scores(self.loss_fn, scores, given))
+        return self._of_views(views_of_scores(self.parts, scores, given))
 
     def _of_views(self, views: Views) -> Tensor:
-        loss_fn, step, objective = self.loss_fn, self.step, self.objective
-        if self.observing or self.counting or (loss_fn.training and objective.observes):
-            self.call, self.again = loss_fn._replay.call(views, len(step.row_losses))
+        parts, step, objective = self.parts, self.step, self.objective
+        if self.observing or self.counting or (self.training and objective.observes):
+            self.call, self.again = self.memory.replay.call(views, len(step.row_losses))
         prepared = self._prepared(views)
         if prepared is None:
             lacking = f"layout '{self.layout.name}': no anchor has a positive, so the loss is 0"
-            loss_fn._warn("positive", f"{lacking}, here and in later such batches.")
-            row_losses = with_nan(no_losses(views, loss_fn.parameters()), views)
+            self.memory.warn("positive", f"{lacking}, here and in later such batches.")
+            row_losses = with_nan(no_losses(views, parts.parameters()), views)
             step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
-            return over_anchors(row_losses, None, views, loss_fn.reduction)
-        mean, wanted = self.strategy.needs_negative_similarity and loss_fn.training, NOTHING
+            return over_anchors(row_losses, None, views, parts.reduction)
+        mean, wanted = self.strategy.needs_negative_similarity and self.training, NOTHING
         counts = self._counts_negatives(prepared)
         step.sums = objective.pair_function is not None
         if mean or counts or objective.top or step.sums:
@@ -98,7 +96,7 @@ class Head:
             if each.fresh:
                 self.strategy.observe(each.batch, rows)
             auxiliary = Auxiliary(each.batch.positive_similarity, None if second is None else second[number], each.logit_map)
-            if loss_fn.training and objective.observes:
+            if self.training and objective.observes:
                 auxiliary.observed = self._made(("observed", number), partial(objective.observe, each.batch, rows))
             without = self._without_negatives(each, rows)
             valid.append(with_loss(each.block.roles, rows.positive_count, without, objective, views.rows.world == 1))
@@ -116,9 +114,9 @@ class Head:
         if kept is not None:
             row_losses = with_nan(row_losses, views)
         step.row_losses.append((row_losses.detach(), kept))
-        if kept is None and loss_fn.reduction == "mean" and views.rows.world == 1:
+        if kept is None and parts.reduction == "mean" and views.rows.world == 1:
             return row_losses.mean()
-        return over_anchors(row_losses, kept, views, loss_fn.reduction)
+        return over_anchors(row_losses, kept, views, parts.reduction)
 
     def _prepared(self, views: Views) -> list[Prepared] | None:
         """Returns the blocks, ready for an engine; None where no anchor of any process has a positive."""
@@ -126,7 +124,7 @@ class Head:
         main: Pairs | None = None
         directions = self.layout.build(views)
         if views.chunk is not None:
-            self.ring = make_ring(self.loss_fn, views, directions)
+            self.ring = make_ring(self.parts, views, directions)
         for direction in directions:
             found = self._prepare(direction, views, prepared)
             if found is None:
@@ -233,7 +231,7 @@ class Head:
         """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
         maps = maps or [each.logit_map for each in prepared]
         if self.ring is None:
-            found, self.step.engine = statistics_of(self.loss_fn.engine, prepared, maps, wanted)
+            found, self.step.engine = statistics_of(self.parts.engine, prepared, maps, wanted)
         else:
             found, self.step.engine = self.ring.statistics(prepared, maps, wanted)
         if self.layout.joint:
@@ -276,16 +274,16 @@ class Head:
         if self.terms or prepared.direction.hidden or self.layout.joint:
             empty = statistics.negative_lse.detach() == -torch.inf
             without = empty if objective.pair_function is None else statistics.negative_count == 0
-        if without is None or valueless() or "negative" in self.loss_fn._warned:
+        if without is None or valueless() or "negative" in self.memory.warned:
             return without
         waits = unread(without.device)
-        if not (waits and LOOKED in self.loss_fn._checked):  # a device is waited for in the first call only
+        if not (waits and LOOKED in self.memory.checked):  # a device is waited for in the first call only
             if waits:
-                self.loss_fn._checked.add(LOOKED)
+                self.memory.checked.add(LOOKED)
             number = int(without.sum())
             if number:
                 message = message_without_negatives(number, roles.anchors, self.layout.name, objective)
-                self.loss_fn._warn("negative", message)
+                self.memory.warn("negative", message)
         return without
 
     def _refuse_several(self, counts: Tensor, rows: distributed.Rows) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,13 +29,11 @@ from tempplug.layouts import Direction, PairLayout, Views
 from tempplug.negatives.base import TermMap
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import PairFunction
+from tempplug.parts import Parts
 from tempplug.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import EngineName, RowStatistics, Wanted
-
-if TYPE_CHECKING:
-    from tempplug.loss import ContrastiveLoss
 
 HARD = "hard_negatives"
 # The statistics of a block that carry a gradient.
@@ -55,7 +53,7 @@ def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
         raise ConfigError(f"gather='ring' has the candidates of one process at a time, and {why}: use gather=True.")
 
 
-def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direction]) -> Ring | None:
+def make_ring(parts: Parts, views: Views, directions: Sequence[Direction]) -> Ring | None:
     """Returns the ring of a call, given its blocks of this process's candidates; None if it has no candidates of others."""
     rows, of_hard = views.rows, views.hard_sizes
     names = {name for each in directions for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
@@ -75,14 +73,14 @@ def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direc
     loads += [Load(place, own, sizes) for place, (own, sizes) in of_candidates.items() if own is not None]
     for argument, of in views.row_arguments.items():
         loads += [Load((argument, part), of[part][0], of_hard if part == HARD else rows.sizes) for part in of if part in names]
-    return Ring(loss_fn, views, in_order(loads))
+    return Ring(parts, views, in_order(loads))
 
 
 class Ring:
     """The rows of one call that go round."""
 
-    def __init__(self, loss_fn: ContrastiveLoss, views: Views, loads: list[Load]) -> None:
-        self.loss_fn, self.views, self.loads = loss_fn, views, loads
+    def __init__(self, parts: Parts, views: Views, loads: list[Load]) -> None:
+        self.parts, self.views, self.loads = parts, views, loads
         self.kept: dict[tuple[int, int], tuple[TermMap, ...]] = {}
 
     def with_candidates(self, views: Views, owner: int, loads: Sequence[Load], tensors: Sequence[Tensor]) -> Views:
@@ -104,7 +102,7 @@ class Ring:
         """Returns each anchor's mean similarity and number of positives of all processes, [N], where labels give them."""
         totals, counts = [], []
         for owner, tensors in going_round(self.views.rows, self.loads):
-            (direction,) = self.loss_fn.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
+            (direction,) = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
             counts.append(direction.roles.positive_count)
             totals.append(direction.roles.positive_similarity(*direction.bare()) * counts[-1])
         count = torch.stack(counts).sum(0)
@@ -218,7 +216,7 @@ class _Call:
         Without ``merging`` they hold sums alone.
         """
         views = self.ring.with_candidates(self.views, owner, self.loads, tensors)
-        blocks = zip(self.ring.loss_fn.layout.build(views), self.prepared, self.maps, strict=True)
+        blocks = zip(self.ring.parts.layout.build(views), self.prepared, self.maps, strict=True)
         for number, (direction, own, logit_map) in enumerate(blocks):
             roles, bare, terms = direction.roles, direction.bare(), own.terms
             if owner != views.rows.rank:
@@ -232,14 +230,14 @@ class _Call:
             part = Prepared(direction, block, logit_map, own.batch, False, terms)
             mean, count = self.wanted.negative_similarity and merging, self.wanted.negative_count and merging
             wanted = Wanted(mean, 0, self.pairs[number], count)
-            (found,), self.engine = statistics_of(self.ring.loss_fn.engine, [part], [logit_map], wanted)
+            (found,), self.engine = statistics_of(self.ring.parts.engine, [part], [logit_map], wanted)
             yield number, found, roles.positives is None or bool(roles.positives.runs)
 
     def _terms(self, own: Prepared, direction: Direction, views: Views, key: tuple[int, int]) -> tuple[TermMap, ...]:
         if own.pairs is None:
             return ()
         pairs = pairs_of(direction, views, own.block.positive_similarity, own.pairs.main or own.pairs)
-        terms = terms_of(self.ring.loss_fn.terms, direction)
+        terms = terms_of(self.ring.parts.terms, direction)
         # Those that count may have counted more when the backward pass comes.
         counted = self.ring.kept.setdefault(key, term_maps([each for each in terms if each.observes], pairs))
         return counted + term_maps([each for each in terms if not each.observes], pairs)

@@ -62,7 +62,8 @@ def _called(
 
 def _traces(term: NegativeTerm, layout: str, given: Given) -> list[Trace]:
     loss_fn, _ = _called(term, layout, "dense", given)
-    return [trace() for trace in loss_fn._last[0].traces]
+    step = loss_fn.memory.step
+    return [] if step is None else [trace() for trace in step.traces]
 
 
 def _similarity(trace: Trace) -> Tensor:
