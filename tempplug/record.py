@@ -15,10 +15,10 @@ from torch import Tensor
 
 from tempplug.between_calls import Unchanged
 from tempplug.metrics import effective_negatives
-from tempplug.negatives.base import TermMap
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import RowStatistics, StepRecord
 
 SAMPLED_NEGATIVES = 4096

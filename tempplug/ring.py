@@ -26,13 +26,13 @@ from tempplug import distributed
 from tempplug.blocks import Prepared, pairs_of, statistics_of, term_maps, terms_of
 from tempplug.errors import ConfigError
 from tempplug.layouts import Direction, PairLayout, Views
-from tempplug.negatives.base import TermMap
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import PairFunction
 from tempplug.parts import Parts
 from tempplug.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import EngineName, RowStatistics, Wanted
 
 HARD = "hard_negatives"

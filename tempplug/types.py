@@ -16,7 +16,7 @@ from torch import Tensor
 from tempplug.pair_functions import PairFunction
 
 if TYPE_CHECKING:
-    from tempplug.strategies.logit_map import LogitMap
+    from tempplug.logit_map import LogitMap
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 

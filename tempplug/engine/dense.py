@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tempplug.negatives.base import TermMap
+from tempplug.logit_map import LogitMap
 from tempplug.roles import Block
-from tempplug.strategies.logit_map import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 
 EVERY = slice(None)

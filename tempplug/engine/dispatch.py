@@ -16,9 +16,9 @@ from tempplug.engine.dense import dense_similarity, dense_statistics
 from tempplug.engine.tiled import tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
-from tempplug.negatives.base import TermMap
+from tempplug.logit_map import LogitMap
 from tempplug.roles import Block
-from tempplug.strategies.logit_map import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.transforms import plain_only
 from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 

@@ -17,10 +17,10 @@ from torch import Tensor
 from tempplug.engine import gemm, workers
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
-from tempplug.negatives.base import TermMap, WeightMap
+from tempplug.logit_map import LOG2E, LogitMap
 from tempplug.roles import Block
-from tempplug.strategies.logit_map import LOG2E, LogitMap
 from tempplug.strategies.maps import ScaleMap
+from tempplug.term_map import TermMap, WeightMap
 from tempplug.types import Wanted
 
 # Numbers that a pass keeps for its backward pass, 64 MiB in float32; of larger blocks the tiles are computed again.

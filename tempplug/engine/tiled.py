@@ -19,9 +19,9 @@ from torch import Tensor
 
 from tempplug.engine.backward import Backward
 from tempplug.engine.forward import Pass
-from tempplug.negatives.base import TermMap
+from tempplug.logit_map import LogitMap
 from tempplug.roles import Block
-from tempplug.strategies.logit_map import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 
 

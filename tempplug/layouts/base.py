@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from tempplug.distributed import Rows
-from tempplug.errors import ShapeError
-from tempplug.negatives.base import Keys, LeftOut, TermMap
+from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import Configured
 from tempplug.roles import Pairing, PairRoles
+from tempplug.term_map import Keys, LeftOut, TermMap
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Direction:
     """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what the call gives of the anchors.
 
     Attributes:
-        name: of the block, of `tempplug.negatives.base.BLOCKS`; empty in layouts that have one kind of block.
+        name: of the block, of `BLOCKS`; empty in layouts that have one kind of block.
         arguments: names of the arguments whose rows are the anchors, and the candidates, in order.
         everyone: whether candidates among the views are those of all processes.
         paired: whether the block holds the positives of its anchors.
@@ -271,3 +271,15 @@ def _hidden(views: Views, direction: Direction, own: bool) -> tuple[TermMap, ...
     # Behind -1 every anchor sees a candidate, behind -2 none does.
     seen = torch.cat([seen.new_full((sum(part.size for part in before),), -1), seen.masked_fill(~there, -2)])
     return (LeftOut(Keys(rows, seen), equal=False, spared=seen == -1),)
+
+
+BLOCKS = ("ab", "aa", "ba", "bb")
+"""Blocks of the layout ``cross-view``: view_a's rows are anchors in ``ab`` and ``aa``, view_b's in ``ba`` and ``bb``."""
+
+
+def read_blocks(where: str, written: str, separator: str = "/") -> tuple[str, ...]:
+    """Returns the names of blocks in a word such as ``ab/aa``; raises `ConfigError` for another name, or one twice."""
+    names = tuple(written.split(separator))
+    if not set(names) <= set(BLOCKS) or len(set(names)) < len(names):
+        raise ConfigError(f"{where} must be some of {', '.join(BLOCKS)}, each once, joined by '{separator}'.")
+    return names

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import unread
-from tempplug.layouts.base import Direction, PairLayout, Views, hard_count
-from tempplug.negatives.base import Keys, LeftOut, read_blocks
+from tempplug.layouts.base import Direction, PairLayout, Views, hard_count, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
+from tempplug.term_map import Keys, LeftOut
 from tempplug.transforms import shared
 
 

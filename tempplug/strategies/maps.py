@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tempplug.logit_map import LOG2E, LogitMap, Rows
 from tempplug.precision import at_least_float32
-from tempplug.strategies.logit_map import LOG2E, LogitMap, Rows
 from tempplug.transforms import shared
 
 __all__ = ["LogOddsMap", "LogitMap", "PairTemperatureMap", "Profile", "ProfileMap", "ScaleMap", "constant_scale"]
