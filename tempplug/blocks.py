@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tempplug.engine.dispatch import row_statistics
+from tempplug.engine.forward import at_positives
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.layouts import Direction, Views
 from tempplug.layouts.base import Part
@@ -141,10 +142,7 @@ def with_row_terms(
             "pair, such as 'amcl', do not have: use another strategy."
         )
     lowest = torch.full_like(statistics.positive_similarity.detach(), -1.0)
-    if not logit_map.uniform:
-        rows = torch.arange(roles.anchors, device=roles.device)
-        logit_map = logit_map.at(rows, rows if roles.positives is None else roles.positives.columns(rows), paired=True)
-    lse, lowest = statistics.negative_lse, logit_map.logit(lowest).detach()
+    lse, lowest = statistics.negative_lse, at_positives(logit_map, roles).logit(lowest).detach()
     for each in terms:
         lse = each.negative_lse(lse, statistics.positive_logit, statistics.negative_count, lowest)
     return replace(statistics, negative_lse=lse)

@@ -100,7 +100,7 @@ def _temperatures(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
         return found[0], negatives, terms
     if roles.positives is not None:
         rows = torch.arange(roles.anchors, device=roles.device)
-        columns = roles.positives.columns(rows)
+        columns = roles.positive_columns
     else:
         rows, columns = _some_positives(roles)
     positives = trace.similarity(rows, columns)

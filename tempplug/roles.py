@@ -13,8 +13,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from tempplug.transforms import shared
-
 T = TypeVar("T")
 
 
@@ -43,13 +41,6 @@ class Pairing:
     """
 
     runs: tuple[tuple[int, int, int], ...]
-
-    def partners(self, candidates: Tensor) -> Tensor:
-        """Returns the rows of the candidates that go with each anchor, [N, D]; of a single run as a view."""
-        (start, stop, shift), *others = self.runs
-        if not others:
-            return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
-        return candidates.index_select(0, _columns(self.runs, candidates.device))
 
     def columns(self, rows: Tensor) -> Tensor:
         """Returns the candidate of each of these anchors, in the shape of ``rows``."""
@@ -145,12 +136,27 @@ class PairRoles:
         found = self._same_label(rows, columns)
         return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
 
+    @once
+    def positive_columns(self) -> Tensor:
+        """The candidate that is each anchor's only positive, [N]; -1 where there are none."""
+        if self.positives is None:
+            raise RuntimeError("labels or masks decide which pairs are positives.")
+        return self.positives.columns(torch.arange(self.anchors, device=self.device))
+
+    def partners(self, candidates: Tensor) -> Tensor:
+        """Returns the rows of the candidates that are each anchor's only positive, [N, D]; of a single run as a view."""
+        runs = () if self.positives is None else self.positives.runs
+        if len(runs) != 1:
+            return candidates.index_select(0, self.positive_columns)
+        start, stop, shift = runs[0]
+        return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
+
     def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns each anchor's mean product with its positives, [N] (0 where it has none), of rows without gradient."""
         if self.positives is not None:
             if not self.positives.runs:
                 return anchors.new_zeros(self.anchors)
-            paired: Tensor = torch.linalg.vecdot(anchors, self.positives.partners(candidates))
+            paired: Tensor = torch.linalg.vecdot(anchors, self.partners(candidates))
             return paired
         if self.positive_mask is not None:
             # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
@@ -326,12 +332,6 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
     if left_out and ignored is None:
         return roles
     return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
-
-
-@shared
-def _columns(runs: tuple[tuple[int, int, int], ...], device: torch.device) -> Tensor:
-    """Returns the candidate of every anchor."""
-    return Pairing(runs).columns(torch.arange(runs[-1][1], device=device))
 
 
 @dataclass(slots=True)

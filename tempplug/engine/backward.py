@@ -65,10 +65,6 @@ class Share:
             self.factor = self.gradient / total if logarithm else self.gradient
 
 
-def _whole(total: Total | None) -> Tensor | None:
-    return None if total is None else total.whole()
-
-
 def spread(of_rows: Tensor, of_columns: Tensor, tile: Tile) -> Tensor:
     """Returns the numbers of a tile's rows, [R, 1]; plus those of its columns where these are anchors as well, [R, C]."""
     rows = (of_rows if tile.rows is None else of_rows[tile.rows]).unsqueeze(1)
@@ -85,6 +81,8 @@ class Backward:
 
     Attributes:
         of_offset: the gradient of the offset, after `run`; None where it is not wanted.
+        of_similarity: [N] gradient of the positives' similarities, that of their logits included where the map gives its slope.
+        of_scaled: [N] gradient of the logits of positives that a linear map scales.
         negatives: share of each negative in the sum of its row.
         columns: share of each negative in the sum of its column, of a mirrored block; otherwise ``negatives``.
         positives: share of each positive in the sum of its row; None where positions give the one positive.
@@ -101,6 +99,11 @@ class Backward:
     def __init__(self, work: Pass, gradients: Sequence[Tensor | None], wants: Sequence[bool]) -> None:
         self.work = work
         self.of_similarity, of_logit, of_positive, of_negative, of_columns, self.of_top = gradients
+        self.of_scaled = None
+        if of_logit is not None and work.positive_slope is not None:
+            of_pairs = of_logit * work.positive_slope
+            self.of_similarity = of_pairs if self.of_similarity is None else of_pairs.add_(self.of_similarity)
+            self.of_scaled, of_logit = of_logit, None
         roles, scale = work.roles, work.scale
         logarithm, paired = work.wanted.pair_function is None, roles.fewest_positives > 0
         full = roles.without_negatives is None and not work.terms
@@ -136,7 +139,7 @@ class Backward:
         for found in in_order(self._products_of, work.plan.tiles, work.threads):
             for add, rows, more in found:
                 add(rows, more)
-        out = [(_whole(first), _whole(second)) for first, second in self.out]
+        out = [(first.whole() if first else None, second.whole() if second else None) for first, second in self.out]
         (anchors, candidates), (of_left, of_right) = work.products[0], out[0]
         if self.scaled and work.scale is not None and of_left is not None:
             self.of_learned[0] = self._of_scale(work.scale, of_left, of_right)
@@ -269,20 +272,24 @@ class Backward:
                 along = along.sum() + torch.linalg.vecdot(candidates, of_right).sum()
             along = along / 2
         if self.in_tiles is not None and self.of_similarity is not None:  # what came that way has no scale in it
-            apart = self.of_similarity * self.work.similarity
-            along = along - apart if scale.ndim else along.sum() - apart.sum()
-        return (along if scale.ndim else along.sum()) / scale
+            positives = self.of_similarity * self.work.similarity
+            along = along - positives if scale.ndim else along.sum() - positives.sum()
+        of_scale = (along if scale.ndim else along.sum()) / scale
+        if self.of_scaled is not None:
+            positives = self.of_scaled * self.work.similarity
+            of_scale = of_scale + (positives if scale.ndim else positives.sum())
+        return of_scale
 
     def _add_pairs(self, gradient: Tensor, of_anchors: Tensor | None, of_candidates: Tensor | None) -> None:
         """Adds the gradient of the positive pairs' similarities to that of their two ends."""
-        (anchors, candidates), pairing = self.work.products[0], self.work.roles.positives
-        if pairing is None:
+        (anchors, candidates), roles = self.work.products[0], self.work.roles
+        if roles.positives is None:
             raise RuntimeError("labels or masks decide which pairs are positives.")
         factor = gradient.unsqueeze(1)
         if of_anchors is not None and of_candidates is of_anchors:
-            factor = factor + pairing.partners(factor)  # each pair has both its ends among the anchors
+            factor = factor + roles.partners(factor)  # each pair has both its ends among the anchors
         if of_anchors is not None:
-            of_anchors.addcmul_(pairing.partners(candidates), factor)
+            of_anchors.addcmul_(roles.partners(candidates), factor)
         if of_candidates is not None and of_candidates is not of_anchors:
-            for start, stop, shift in pairing.runs:
+            for start, stop, shift in roles.positives.runs:
                 of_candidates[start + shift : stop + shift].addcmul_(anchors[start:stop], factor[start:stop])

@@ -62,7 +62,7 @@ def dense_statistics(
     count = roles.positive_count
     if roles.positives is not None and roles.negatives_start:
         anchors = indices[0].squeeze(1)
-        positive_similarity = torch.linalg.vecdot(block.anchors, roles.positives.partners(block.candidates))
+        positive_similarity = torch.linalg.vecdot(block.anchors, roles.partners(block.candidates))
         positive_logit = logit_map.at(anchors, roles.positives.columns(anchors), paired=True).logit(positive_similarity)
     else:
         # From the matrix, which is there: a compiler finds them on its way over the rows.

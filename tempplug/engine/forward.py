@@ -18,7 +18,7 @@ from tempplug.engine import gemm, workers
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
 from tempplug.logit_map import LOG2E, LogitMap
-from tempplug.roles import Block
+from tempplug.roles import Block, PairRoles
 from tempplug.strategies.maps import ScaleMap
 from tempplug.term_map import TermMap, WeightMap
 from tempplug.types import Wanted
@@ -42,6 +42,14 @@ def part(whole: Tensor, where: slice | None) -> Tensor:
 
 Addition = tuple[Callable[[Any, Any], None], Any, Any]
 """What adds something to a sum, to which rows, and what."""
+
+
+def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
+    """Returns the map for similarities [N] of each anchor with its positive; with itself where it has several."""
+    if logit_map.uniform:
+        return logit_map
+    rows = torch.arange(roles.anchors, device=roles.device)
+    return logit_map.at(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
 
 
 class Sums:
@@ -94,13 +102,12 @@ class Sums:
         low, high = torch.aminmax(self.sums)
         return low.item() > EXACT[0] and high.item() < EXACT[1]
 
-    def logarithm(self) -> Tensor:
-        """Returns the logarithm of the sums of exp."""
-        return self.sums.log() if self.most is None else self.sums.log2().add_(self.most).mul_(LN2)
-
-    def result(self, wanted: Wanted) -> Tensor:
-        """Returns the logarithm of sums of exp, or the sums of a pair function."""
-        return self.logarithm() if wanted.pair_function is None else self.sums.clone()
+    def result(self, logarithm: bool) -> Tensor:
+        """Returns the logarithm of sums of exp, or a copy of the sums of a pair function."""
+        sums = self.sums
+        if not logarithm:
+            return sums.clone()
+        return sums.log() if self.most is None else sums.log2().add_(self.most).mul_(LN2)
 
 
 @dataclass(slots=True)
@@ -139,6 +146,7 @@ class Pass:
         narrow: whether products have factors in bfloat16, as the embeddings had.
         factors: what gives the similarities when multiplied.
         scale: of a linear map, whose gradient needs no tile; None of other maps.
+        positive_slope: dl/ds of each row's positives, after `forward`, where it returns their logits; [] or [N].
         learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
         marks: of positives given by labels or masks; None where positions give the one positive of each row.
         safe: whether sums of exp cannot overflow; otherwise `forward` checks the sums.
@@ -148,6 +156,7 @@ class Pass:
     """
 
     mean: Tensor | None = None
+    positive_slope: Tensor | None = None
     count: Sums | None = None
 
     def __init__(
@@ -171,7 +180,7 @@ class Pass:
             self.products.append((own, own if right is left else right.detach()))
         self.narrow = gemm.narrow(anchors, block.precision)
         self.factors = gemm.split(block.bare) if self.narrow else block.bare
-        self.scale = logit_map.detached().scale if isinstance(logit_map, ScaleMap) and logit_map.linear else None
+        self.scale = logit_map.scale.detach() if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
         half = roles.square and logit_map.symmetric and not wanted.more
         for each in terms:
@@ -204,8 +213,8 @@ class Pass:
         self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
-        for found in in_order(self._sums_of, self.plan.tiles, self.threads):
-            for add, rows, more in found:
+        for additions in in_order(self._sums_of, self.plan.tiles, self.threads):
+            for add, rows, more in additions:
                 add(rows, more)
         if not (self.safe or self.around):
             sums = [each for each in (self.negative, self.positive, self.columns) if each is not None]
@@ -353,7 +362,7 @@ class Pass:
 
     def _mean_similarity(self) -> Tensor:
         """Returns the softmax-weighted mean similarity of each row's negatives, [N]."""
-        mean, lse = torch.zeros_like(self.negative.sums), self.negative.logarithm()
+        mean, lse = torch.zeros_like(self.negative.sums), self.negative.result(True)
         lse.masked_fill_(lse == -math.inf, math.inf)  # a row without negatives has no shares
         for tile in self.plan.tiles:
             found = self.tile(tile)
@@ -366,9 +375,16 @@ class Pass:
     def _found(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
         logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
-        positive = None if self.positive is None else self.positive.result(self.wanted)
-        negative = self.negative.result(self.wanted)
-        columns = None if self.columns is None else self.columns.result(self.wanted)
+        if self.scale is not None:
+            logit, self.positive_slope = self.similarity * self.scale, self.scale
+        elif self.roles.fewest_positives and self.marks is None and not (self.learned or self.map.products):
+            # One evaluation gives both; autograd through the map would have another for the gradient.
+            logit, self.positive_slope = at_positives(self.map, self.roles).logit_and_slopes_(self.similarity.clone())
+            logit = logit * LN2
+        logarithm = self.wanted.pair_function is None
+        positive = None if self.positive is None else self.positive.result(logarithm)
+        negative = self.negative.result(logarithm)
+        columns = None if self.columns is None else self.columns.result(logarithm)
         # A copy, because a result that its own graph holds is not freed before the next collection.
         top = None if self.top is None else self.top[1].clone()
         return self.similarity.view_as(self.similarity), logit, positive, negative, columns, top

@@ -45,7 +45,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b.T, [N, M], from a [N, K] and b [M, K]."""
     if a.numel() * b.shape[0] >= SMALL and a.dtype is torch.float32 and a.is_cpu and product_route() == "onednn":
         return onednn_product(a, b)
-    return _product(a, b.t())
+    return torch.mm(a, b.t()) if a.dtype is not torch.bfloat16 else _product(a, b.t())
 
 
 def outer_in_short_chains(a: Tensor, b: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
 
     def counted(*shape: Any) -> PairRoles:
         roles = make(*shape)
-        for name in ("positive_count", "negative_count", "without_negatives"):
+        for name in ("positive_columns", "positive_count", "negative_count", "without_negatives"):
             getattr(roles, name)
         return roles
 
