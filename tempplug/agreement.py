@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tempplug.distributed import Call
 from tempplug.layouts import Views
-from tempplug.memory import MOST_KINDS, Memory
+from tempplug.memory import MOST_KINDS, Setting
 from tempplug.negatives.base import joined_spec
 from tempplug.options import format_spec
 from tempplug.part import Part
@@ -26,26 +26,24 @@ _START = re.compile(r"initial_.+|.+_init")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def call_of(parts: Parts, memory: Memory, training: bool, views: Views, raw: Mapping[str, Any], heads: int) -> Call:
+def call_of(setting: Setting, views: Views, raw: Mapping[str, Any]) -> Call:
     """Returns what every process must have in common with this one in the call of one head.
 
     Args:
-        parts: of the loss.
-        memory: of the loss.
-        training: whether the loss is in training mode.
+        setting: of the call.
         views: the checked arguments of this process.
         raw: all arguments as the call has them, None for those that it has not.
-        heads: how many heads the call has.
     """
     # Each part has its options in a dictionary of its own, which is another where they were set again.
+    parts, memory, training, heads, _ = setting
     configured = parts.strategy, parts.objective, parts.layout, *parts.terms
     options = [getattr(part, "options", part) for part in configured]
-    setting = parts.reduction, parts.gather, training, torch.is_grad_enabled(), heads, views.device.type
-    key = (*map(id, options), setting, _kind(raw))
+    modes = parts.reduction, parts.gather, training, torch.is_grad_enabled(), heads, views.device.type
+    key = (*map(id, options), modes, _kind(raw))
     if key not in memory.agreements:
         if len(memory.agreements) >= MOST_KINDS:
             memory.agreements.clear()
-        facts = [*_facts_of_loss(parts), *zip(_SETTING, map(str, setting), strict=True), *_facts_of_rows(views, raw)]
+        facts = [*_facts_of_loss(parts), *zip(_SETTING, map(str, modes), strict=True), *_facts_of_rows(views, raw)]
         memory.agreements[key] = Call(tuple(facts)), options  # which keeps their numbers from being given to others
     return memory.agreements[key][0]
 

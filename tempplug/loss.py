@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Never, cast, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Never, get_args
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ from tempplug.errors import ConfigError
 from tempplug.head import Head, dense_logits
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.memory import Memory
+from tempplug.memory import Memory, Setting
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.parts import Parts
@@ -260,17 +261,10 @@ class ContrastiveLoss(nn.Module):
     def parts(self) -> Parts:
         """What the loss is made of now, as its helpers take it."""
         # By torch's own dictionaries, because attributes of a module that are modules are found by slow code.
-        modules, terms = self._modules, cast(nn.ModuleList, self._modules["negatives"])._modules.values()
-        return Parts(
-            cast(Strategy, modules["strategy"]),
-            cast(Objective, modules["objective"]),
-            self.layout,
-            cast(tuple[NegativeTerm, ...], tuple(terms)),
-            self.engine,
-            self.gather,
-            self.group,
-            self.reduction,
-        )
+        modules: dict[str, Any] = self._modules
+        terms = tuple(modules["negatives"]._modules.values())
+        strategy, objective = modules["strategy"], modules["objective"]
+        return Parts(strategy, objective, self.layout, terms, self.engine, self.gather, self.group, self.reduction)
 
     def accepted(self, **offered: Any) -> dict[str, Any]:
         """Returns those of the arguments that some part of the loss reads, for code that has more than every loss reads.
@@ -335,13 +329,14 @@ class ContrastiveLoss(nn.Module):
         parts, memory = self.parts, self.memory
         if memory.unlearned is not None and not memory.unlearned.begin(self):
             memory.unlearned = None
-        step = memory.begin_step(Step(Unchanged(given, parts.layout.takes) if given else None))
+        step = memory.step = Step(Unchanged(given, parts.layout.takes) if given else None)
+        memory.record = None
         if parts.objective._parameters or parts.objective._modules:
             step.learned = self._learned()
-        total = of_head(self._head(parts, step, heads), *heads[0], given)
+        head = partial(Head, Setting(parts, memory, self.training, len(heads)), step)
+        total = of_head(head(), *heads[0], given)
         if len(heads) > 1:
-            others = [of_head(self._head(parts, step, heads), *each, given) for each in heads[1:]]
-            total = torch.stack([total, *others]).sum(0)
+            total = torch.stack([total, *(of_head(head(), *each, given) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             blame(self)
@@ -375,8 +370,8 @@ class ContrastiveLoss(nn.Module):
                     "loss_fn.eval(), or use autograd."
                 )
         with explained(self.layout.name, self.strategy.name):
-            parts = self.parts
-            return torch.stack([of_head(self._head(parts, Step(None), heads), *each, given) for each in heads]).sum(0)
+            head = partial(Head, Setting(self.parts, self.memory, self.training, len(heads), transformed()), Step(None))
+            return torch.stack([of_head(head(), *each, given) for each in heads]).sum(0)
 
     def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
@@ -384,12 +379,10 @@ class ContrastiveLoss(nn.Module):
         if not torch.compiler.is_exporting():
             self.memory.step, self.memory.record = None if transformed() else step, None
             step.learned = self._learned()
-        heads, parts = split_heads(view_a, view_b), self.parts
+        heads = split_heads(view_a, view_b)
+        head = partial(Head, Setting(self.parts, self.memory, self.training, len(heads), plain=True), step)
         with plain_precision(heads[0][0].device.type):
-            return torch.stack([self._head(parts, step, heads).loss(*each, given) for each in heads]).sum(0)
-
-    def _head(self, parts: Parts, step: Step, heads: Sequence[object]) -> Head:
-        return Head(parts, self.memory, self.training, step, len(heads))
+            return torch.stack([head().loss(*each, given) for each in heads]).sum(0)
 
     def _learned(self) -> dict[str, Tensor]:
         """Returns copies of what the objective learns, as they are in this call."""

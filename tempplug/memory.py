@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tempplug.between_calls import Unlearned
 from tempplug.distributed import Call
+from tempplug.parts import Parts
 from tempplug.record import Step
 from tempplug.replay import Replay
 from tempplug.types import StepRecord
 
 MOST_KINDS = 256
+
+
+class Setting(NamedTuple):
+    """In what a call is made.
+
+    Attributes:
+        parts: of the loss.
+        memory: of the loss.
+        training: whether the loss is in training mode.
+        heads: how many heads the call has.
+        plain: whether plain operations alone will do, as in graphs and in transforms of `torch.func`, of which nothing is kept.
+    """
+
+    parts: Parts
+    memory: Memory
+    training: bool
+    heads: int
+    plain: bool = False
 
 
 class Memory:
@@ -42,11 +61,6 @@ class Memory:
     def __reduce__(self) -> tuple[Any, ...]:
         """Returns what copies are made of."""
         return Memory, (frozenset(self.warned),)
-
-    def begin_step(self, step: Step) -> Step:
-        """Keeps what a new call leaves for its record; returns it."""
-        self.step, self.record = step, None
-        return step
 
     def check_passed(self, kind: Hashable) -> None:
         """Notes that the arguments of a kind of call passed all checks."""

@@ -324,39 +324,13 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
         positive_mask=positive,
         negative_mask=negative,
     )
+    if int(roles.positive_count.max()) != 1 or int(roles.positive_count.min()) != 1:
+        return roles
     own = _diagonal(positive)
-    if own is None or int(roles.positive_count.sum()) != roles.anchors:
+    if own is None:
         return roles
     left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count.sum())
     ignored = _diagonal(positive, negative) if left_out == roles.anchors else None
     if left_out and ignored is None:
         return roles
     return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
-
-
-@dataclass(slots=True)
-class Block:
-    """One block of similarities: what an engine needs beside the logit map.
-
-    Attributes:
-        anchors: [N, D] unit rows, at least float32.
-        candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
-        bare: both without gradient.
-        positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
-        precision: of the raw embeddings; a GPU's matrix units need not keep more.
-        scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
-        keeps: whether an engine may keep what it found of each pair for the backward pass.
-    """
-
-    anchors: Tensor
-    candidates: Tensor
-    bare: tuple[Tensor, Tensor]
-    roles: PairRoles
-    positive_similarity: Tensor
-    precision: torch.dtype
-    scores: Tensor | None = None
-    keeps: bool = True
-
-    def mirrored(self) -> Block:
-        """Returns the transposed block: the candidates as anchors of the same pairs."""
-        return Block(self.candidates, self.anchors, self.bare[::-1], self.roles, self.positive_similarity, self.precision)

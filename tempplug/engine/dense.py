@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.logit_map import LogitMap
-from tempplug.roles import Block
 from tempplug.term_map import TermMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 

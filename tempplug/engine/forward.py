@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine import gemm, workers
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
 from tempplug.logit_map import LOG2E, LogitMap
-from tempplug.roles import Block, PairRoles
+from tempplug.roles import PairRoles
 from tempplug.strategies.maps import ScaleMap
 from tempplug.term_map import TermMap, WeightMap
 from tempplug.types import Wanted

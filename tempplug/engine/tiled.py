@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.backward import Backward
 from tempplug.engine.forward import Pass, at_positives
 from tempplug.logit_map import LogitMap
-from tempplug.roles import Block
 from tempplug.term_map import TermMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 

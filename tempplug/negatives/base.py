@@ -5,61 +5,22 @@ A term is added to the logit of a negative and has no gradient. ``-inf`` leaves 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from torch import Tensor
 
+from tempplug.block import Pairs
 from tempplug.errors import ConfigError
 from tempplug.layouts.base import PairLayout, read_blocks
 from tempplug.options import Text
 from tempplug.part import Part
-from tempplug.roles import PairRoles
 from tempplug.term_map import Keys, LeftOut, Rows, TermMap, WeightMap, marks
 
 if TYPE_CHECKING:
     from tempplug.objectives.base import Objective
 
 __all__ = ["Blocks", "Keys", "LeftOut", "NegativeTerm", "Pairs", "Rows", "TermMap", "WeightMap", "joined_spec", "marks"]
-
-
-@dataclass(slots=True, kw_only=True)
-class Pairs:
-    """One block of anchors × candidates, as a term sees it. Nothing here carries gradient.
-
-    Attributes:
-        anchors: [N, D] unit rows.
-        candidates: [M, D] unit rows, of all processes.
-        positive_similarity: [N] mean cosine similarity of each anchor and its positives.
-        row_of_anchors: [N] number of the example that each anchor belongs to, among those of all processes.
-        row_of_candidates: [M] likewise; -1 for candidates that belong to no example, such as those of a queue.
-        hard: [M] which candidates are hard negatives; None where there are none.
-        owned: whether hard negatives belong to examples, as those of shape [B, k, D] do.
-        whole: whether the candidates are all that the anchors have. With ``gather="ring"`` they are those of one process, and
-            ``main`` holds the positives among this process's own candidates: all of them, unless labels give the positives.
-        of_anchors: returns an argument of the call that describes rows, by its name: [N, ...] of the anchors.
-        of_candidates: the same of the candidates, [M, ...]; with ``of_row=True`` hard negatives [B, k, D] have the value of
-            their row of view_a, unless the call gave theirs.
-        main: the block that holds the positives of these anchors; None where it is this one.
-    """
-
-    anchors: Tensor
-    candidates: Tensor
-    roles: PairRoles
-    positive_similarity: Tensor
-    row_of_anchors: Tensor
-    row_of_candidates: Tensor
-    hard: Tensor | None = None
-    owned: bool = True
-    whole: bool = True
-    of_anchors: Callable[..., Tensor]
-    of_candidates: Callable[..., Tensor]
-    main: Pairs | None = None
-
-    def own(self) -> Keys:
-        """Returns keys that are equal where a candidate belongs to the anchor's example: its positive, its hard negatives."""
-        return Keys(self.row_of_anchors, self.row_of_candidates)
 
 
 Blocks = Annotated[Any, Text(optional=True, help="of cross-view, such as ab/aa; none: all")]

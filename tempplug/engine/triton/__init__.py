@@ -15,9 +15,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.triton.plan import CRAMPED, plan_map, plan_roles, shared_memory
 from tempplug.errors import ConfigError, install_command
-from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
