@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tempplug.engine import gemm
-from tempplug.engine.forward import EVERY, Addition, Pass, Sums, part
+from tempplug.engine.forward import EVERY, Pass
+from tempplug.engine.sums import Addition, Sums, part
 from tempplug.engine.tiles import Tile
 from tempplug.engine.workers import in_order
 

@@ -7,18 +7,19 @@ the former has fewer steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tempplug.block import Block
 from tempplug.engine import gemm, workers
+from tempplug.engine.sums import LARGEST_LOGIT, LN2, Addition, Sums, part
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
 from tempplug.logit_map import LOG2E, LogitMap
+from tempplug.pair_functions import PairFunction
 from tempplug.roles import PairRoles
 from tempplug.strategies.maps import ScaleMap
 from tempplug.term_map import TermMap, WeightMap
@@ -28,21 +29,7 @@ from tempplug.types import Wanted
 KEPT = 16 << 20
 # The same on a GPU, 1 GiB in float32.
 GPU_KEPT = 256 << 20
-# Logits up to here, in nats, leave room in float32 for sums of exp and for gradients of any usual size.
-LARGEST_LOGIT = 50.0
-# What sums of exp are within if no summand has overflowed or lost digits by underflow.
-EXACT = math.exp(-LARGEST_LOGIT), math.exp(LARGEST_LOGIT + 12)
-LN2 = math.log(2)
 EVERY = slice(None)
-
-
-def part(whole: Tensor, where: slice | None) -> Tensor:
-    """Returns some rows, or all of them without an operation."""
-    return whole if where is None else whole[where]
-
-
-Addition = tuple[Callable[[Any, Any], None], Any, Any]
-"""What adds something to a sum, to which rows, and what."""
 
 
 def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
@@ -51,64 +38,6 @@ def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
         return logit_map
     rows = torch.arange(roles.anchors, device=roles.device)
     return logit_map.at(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
-
-
-class Sums:
-    """Sums of the rows of tiles: plain, or of 2^(l - most), with ``around``, of base-2 logits that are added.
-
-    Attributes:
-        total: [N] the sums so far; None before the first.
-        most: [N] the largest base-2 logit of each row so far; None of plain sums.
-    """
-
-    total: Tensor | None = None
-    most: Tensor | None = None
-
-    def __init__(self, count: int, like: Tensor, around: bool) -> None:
-        self.count, self.like, self.around = count, like, around
-
-    def of_tile(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
-        """Returns the sums of a tile [R, C] along a dimension, and the largest logits that were subtracted, if any."""
-        if not self.around:
-            return values.sum(along), None
-        # The smallest number and not -inf, whose difference to itself is none.
-        most = values.amax(along).clamp_(min=torch.finfo(values.dtype).min)
-        return (values - most.unsqueeze(along)).exp2_().sum(along), most
-
-    def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
-        """Adds the result of `of_tile` to some rows; None means all."""
-        more, level = found
-        if rows is None and self.total is None:
-            self.total, self.most = found
-            return
-        if self.total is None:
-            self.total = self.like.new_zeros(self.count)
-            self.most = self.like.new_full((self.count,), torch.finfo(self.like.dtype).min) if self.around else None
-        total = part(self.total, rows)
-        if self.most is None or level is None:
-            total.add_(more)
-            return
-        most = part(self.most, rows)
-        highest = torch.maximum(most, level)
-        total.mul_(torch.exp2(most - highest)).add_(more.mul_(torch.exp2(level - highest)))
-        most.copy_(highest)
-
-    @property
-    def sums(self) -> Tensor:
-        """The sums of all rows, [N]."""
-        return self.like.new_zeros(self.count) if self.total is None else self.total
-
-    def exact(self) -> bool:
-        """Returns whether no summand of exp can have overflowed or underflowed; asking waits for the device."""
-        low, high = torch.aminmax(self.sums)
-        return low.item() > EXACT[0] and high.item() < EXACT[1]
-
-    def result(self, logarithm: bool) -> Tensor:
-        """Returns the logarithm of sums of exp, or a copy of the sums of a pair function."""
-        sums = self.sums
-        if not logarithm:
-            return sums.clone()
-        return sums.log() if self.most is None else sums.log2().add_(self.most).mul_(LN2)
 
 
 @dataclass(slots=True)
@@ -172,6 +101,7 @@ class Pass:
     ) -> None:
         self.roles = roles = block.roles
         self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
+        self.pair = wanted.pair_function
         self.learns_offset = offset is not None and offset.requires_grad
         self.offset = None if offset is None else offset.detach()
         anchors = block.bare[0]
@@ -190,7 +120,7 @@ class Pass:
         self.marks = None if roles.positives is not None else Marks(roles, anchors.dtype)
         self.similarity = block.positive_similarity
         bound = logit_map.bound
-        self.safe = wanted.pair_function is not None or (bound <= LARGEST_LOGIT and not terms)
+        self.safe = self.pair is not None or (bound <= LARGEST_LOGIT and not terms)
         self.around = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
         self.kept: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
         worth = anchors.is_cpu and self.plan.pairs >= workers.WORTH_THREADS
@@ -272,56 +202,64 @@ class Pass:
         similarity = outer(left, right if tile.columns is None else right[tile.columns])
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
-        pair, fill = self.wanted.pair_function, 0.0
-        exponential = not (self.around or pair)  # which weights multiply
-        terms: list[Tensor] = []
-        weights_of: list[Tensor] = []
-        for each in self.terms:
-            of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
-            if exponential and isinstance(of_tile, WeightMap):
-                weights_of.append(of_tile.weight(similarity))
-            else:
-                terms.append(of_tile.term(similarity))
-        if exponential and not (terms or self.wanted.more or self.logit is not None):
+        terms, weights = self._terms_of(tile, similarity) if self.terms else ([], [])
+        if self.pair is None and not (self.around or terms or self.wanted.more or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
             found = Values(similarity, None, values, values, tuple(slopes), positive)
         else:
-            # A term may be the similarity itself.
-            own = similarity.clone() if self.wanted.more or terms else similarity
-            values, *slopes = bound.logit_and_slopes_(own)
-            values = values.contiguous()
-            for term in terms:
-                # Of a single positive, whose place is blank below, it does not matter.
-                values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
-            logit = values * LN2 if self.wanted.top or self.logit is not None else None
-            weights = values
-            if pair is not None and self.offset is not None:
-                shifted = torch.add(self.offset, values, alpha=LN2, out=values)
-                sign = None if positive is None else positive.mul(-2).add_(1)
-                if sign is not None:
-                    shifted.mul_(sign)
-                values = pair.value(shifted).contiguous() if summed else shifted
-                weights = pair.slope(shifted).contiguous() if weighed else values
-                if sign is not None and weighed:
-                    weights = weights * sign
-            elif self.around:
-                fill = -math.inf
-            else:
-                values.exp2_()
-            found = Values(similarity, logit, values, weights, tuple(slopes), positive)
-        for weight in weights_of:
+            found = self._from_logits(bound, similarity, positive, terms)
+            if self.pair is not None and self.offset is not None:
+                self._apply_(self.pair, self.offset, found, summed, weighed)
+            elif not self.around:
+                found.values.exp2_()
+        for weight in weights:
             found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
-        for numbers in (found.values,) if found.weights is found.values else (found.values, found.weights):
-            self._blank_(numbers, tile, fill)
+        fill = -math.inf if self.around else 0.0
+        self._blank_(found.values, tile, fill)
+        if found.weights is not found.values:
+            self._blank_(found.weights, tile, fill)
         if self.count is not None and summed:
-            found.left_in = torch.ones_like(values) if positive is None else 1 - positive
-            for weight in weights_of:
-                found.left_in.mul_(weight > 0)
-            for term in terms:
-                found.left_in.mul_(term > -math.inf)
+            found.left_in = torch.ones_like(found.values) if positive is None else 1 - positive
+            for kept in (*(weight > 0 for weight in weights), *(term > -math.inf for term in terms)):
+                found.left_in.mul_(kept)
             self._blank_(found.left_in, tile, 0.0)
         return found
+
+    def _terms_of(self, tile: Tile, similarity: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Returns what is added to the logits of a tile, and what its exponentials are multiplied by."""
+        added: list[Tensor] = []
+        weights: list[Tensor] = []
+        for each in self.terms:
+            of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
+            if isinstance(of_tile, WeightMap) and not (self.around or self.pair):
+                weights.append(of_tile.weight(similarity))
+            else:
+                added.append(of_tile.term(similarity))
+        return added, weights
+
+    def _from_logits(self, bound: LogitMap, similarity: Tensor, positive: Tensor | None, terms: Sequence[Tensor]) -> Values:
+        """Returns base-2 logits of a tile with its terms, as values and as weights."""
+        # A term may be the similarity itself.
+        values, *slopes = bound.logit_and_slopes_(similarity.clone() if self.wanted.more or terms else similarity)
+        values = values.contiguous()
+        for term in terms:
+            # Of a single positive, whose place is blank later, it does not matter.
+            values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
+        logit = values * LN2 if self.wanted.top or self.logit is not None else None
+        return Values(similarity, logit, values, values, tuple(slopes), positive)
+
+    @staticmethod
+    def _apply_(pair: PairFunction, offset: Tensor, found: Values, summed: bool, weighed: bool) -> None:
+        """Puts f of logits in the place of base-2 logits, and f' in that of weights; of positives f(-l)."""
+        shifted = torch.add(offset, found.values, alpha=LN2, out=found.values)
+        sign = None if found.positive is None else found.positive.mul(-2).add_(1)
+        if sign is not None:
+            shifted.mul_(sign)
+        found.values = pair.value(shifted).contiguous() if summed else shifted
+        found.weights = pair.slope(shifted).contiguous() if weighed else found.values
+        if sign is not None and weighed:
+            found.weights = found.weights * sign
 
     def _blank_(self, numbers: Tensor, tile: Tile, value: float) -> None:
         """Writes a value over the pairs of a tile that have no role, or whose role positions decide."""
@@ -382,7 +320,7 @@ class Pass:
             # One evaluation gives both; autograd through the map would have another for the gradient.
             logit, self.positive_slope = at_positives(self.map, self.roles).logit_and_slopes_(self.similarity.clone())
             logit = logit * LN2
-        logarithm = self.wanted.pair_function is None
+        logarithm = self.pair is None
         positive = None if self.positive is None else self.positive.result(logarithm)
         negative = self.negative.result(logarithm)
         columns = None if self.columns is None else self.columns.result(logarithm)

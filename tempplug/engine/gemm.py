@@ -56,10 +56,11 @@ def outer_in_short_chains(a: Tensor, b: Tensor) -> Tensor:
     depth = a.shape[1]
     if not 1 < depth <= CHAIN or not a.is_cpu:
         return outer(a, b)
-    half = depth // 2
-    # Copied, because oneDNN takes a hundred times as long for rows with gaps between them.
-    first, second = a[:, :half].contiguous(), a[:, half:].contiguous()
-    third, fourth = (first, second) if b is a else (b[:, :half].contiguous(), b[:, half:].contiguous())
+    halves = [each.split_with_sizes((depth // 2, depth - depth // 2), 1) for each in ((a,) if b is a else (a, b))]
+    if a.numel() * b.shape[0] >= SMALL:
+        # Copied, because oneDNN takes a hundred times as long for rows with gaps between them.
+        halves = [(first.contiguous(), second.contiguous()) for first, second in halves]
+    (first, second), (third, fourth) = halves[0], halves[-1]
     return outer(first, third).add_(outer(second, fourth))
 
 
