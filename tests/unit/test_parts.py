@@ -6,12 +6,13 @@ import ast
 import copy
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import tempplug
-from tempplug import ContrastiveLoss
+from tempplug import ContrastiveLoss, views
 from tempplug.errors import ConfigError
 
 FOLDER = Path(tempplug.__file__).parent
@@ -75,3 +76,29 @@ def test_a_copy_has_no_record_and_gives_no_warning_twice() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         copied(*views)
+
+
+@pytest.mark.parametrize(
+    ("layout", "given", "once"),
+    [
+        ("cross-view", lambda rows: {}, True),
+        ("cross-view", lambda rows: {"hard_negatives": torch.randn(rows, 2, 3)}, True),
+        ("cross-view", lambda rows: {"hard_negatives": torch.randn(rows, 3).double()}, False),
+        ("labels", lambda rows: {"labels": torch.arange(rows) % 2}, True),
+        ("labels", lambda rows: {"labels": (torch.arange(rows) % 2).int()}, False),
+    ],
+    ids=["rows", "hard negatives of rows", "another type", "labels", "labels of another type"],
+)
+def test_a_kind_of_call_is_checked_once_unless_its_arguments_are_converted(
+    layout: Any, given: Any, once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+    check = views._check
+    monkeypatch.setattr(views, "_check", lambda *arguments: calls.append(1) or check(*arguments))
+    loss_fn, twin = ContrastiveLoss(layout=layout), ContrastiveLoss(layout=layout)
+    for rows in (4, 4, 6, 4):
+        pair, arguments = (torch.randn(rows, 3), torch.randn(rows, 3)), given(rows)
+        found, before = loss_fn(*pair, **arguments), len(calls)
+        torch.testing.assert_close(found, copy.deepcopy(twin)(*pair, **arguments))
+        del calls[before:]
+    assert len(calls) == (2 if once else 4)
