@@ -60,7 +60,7 @@ class Pairs:
 class Block:
     """One block of similarities, with all that a call knows of it.
 
-    A layout sets the fields up to ``hidden``, and the call ``positive_similarity`` and the others before an engine sees the
+    A layout sets the fields up to ``excluded``, and the call ``positive_similarity`` and the others before an engine sees the
     block.
 
     Attributes:
@@ -79,7 +79,7 @@ class Block:
         everyone: whether candidates among the views are those of all processes.
         paired: whether the block holds the positives of its anchors.
         mirrors_first: whether the block is the transpose of the call's first one: the same pairs the other way round.
-        hidden: leaves out pairs that are negatives by ``roles``.
+        excluded: leaves out pairs that are negatives by ``roles``.
         logit_map: of the strategy.
         batch: that the strategy saw.
         must_observe: whether the strategy still has to observe the batch.
@@ -104,7 +104,7 @@ class Block:
     everyone: bool = True
     paired: bool = True
     mirrors_first: bool = False
-    hidden: tuple[TermMap, ...] = ()
+    excluded: tuple[TermMap, ...] = ()
     logit_map: LogitMap = NO_MAP
     batch: Batch = NO_BATCH
     must_observe: bool = False
@@ -123,7 +123,7 @@ class Block:
             self.bare,
             self.roles,
             scores=None if self.scores is None else self.scores.detach(),
-            hidden=self.hidden,
+            excluded=self.excluded,
             logit_map=self.logit_map.detached(),
             terms=self.terms,
             statistics=None if statistics is None else statistics.detached(),

@@ -73,13 +73,13 @@ def statistics_of(
 ) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of each block under its map, and the name of the engine that computed them."""
     first, last = blocks[0], blocks[-1]
-    terms = first.terms + first.hidden
+    terms = first.terms + first.excluded
     # The sums of a block and its mirror image come from one pass.
-    mirrored = last.mirrors_first and maps[-1] is maps[0] and not (wanted.more or terms or last.terms)
+    mirrored = last.mirrors_first and maps[-1] is maps[0] and not (wanted.needs_pairs or terms or last.terms)
     found, used = row_statistics(engine, first, maps[0], mirrored=mirrored, wanted=wanted, terms=terms, plain=plain)
     if len(found) < len(blocks):
         for block, logit_map in zip(blocks[len(found) :], maps[len(found) :], strict=True):
-            terms = block.terms + block.hidden
+            terms = block.terms + block.excluded
             found += row_statistics(engine, block, logit_map, wanted=wanted, terms=terms, plain=plain)[0]
     return found, used
 

@@ -60,7 +60,7 @@ class Head:
         self.counting = [term for term in self.terms if term.observes] if training and self.terms else []
         self.ring: Ring | None = None
         # Whether the layout leaves out negatives by their rows.
-        self.hides = False
+        self.excludes = False
         # What a call makes of a state that moves, and whether this is its second computation.
         self.call: RememberedCall | None = None
         self.again = False
@@ -97,7 +97,7 @@ class Head:
     def _row_losses(self, blocks: list[Block], views: Views) -> tuple[list[Tensor], list[Tensor | None]]:
         """Returns the losses of the rows of each softmax, and which of them count (None: all)."""
         objective, step = self.objective, self.step
-        counts = (self.hides or bool(self.terms)) and self._counts_negatives()
+        counts = (self.excludes or bool(self.terms)) and self._counts_negatives()
         mean, wanted = self.setting.training and self.strategy.needs_negative_similarity, NOTHING
         step.sums = objective.pair_function is not None
         if mean or counts or objective.top or step.sums:
@@ -136,8 +136,8 @@ class Head:
                 block.pairs = pairs_of(block, views, block.positive_similarity, None if block.paired else main)
                 block.terms = self._terms(block, block.pairs, views, number)
                 main = main or block.pairs
-            self.hides = self.hides or bool(block.hidden)
-            if self.objective.top and (self.terms or block.hidden):
+            self.excludes = self.excludes or bool(block.excluded)
+            if self.objective.top and (self.terms or block.excluded):
                 raise ConfigError(
                     f"objective '{self.objective.name}' ranks all negatives of a row by similarity: it takes no negatives=, no "
                     "hard_negative_mask= and no layout with hard=own."
@@ -281,7 +281,7 @@ class Head:
         if self.ring is not None:  # the roles are those of this process's candidates, and every other process has some
             everyone = roles.positives is not None and block.everyone
             without = None if everyone else statistics.negative_count == 0
-        if self.terms or block.hidden or self.layout.joint:
+        if self.terms or block.excluded or self.layout.joint:
             empty = statistics.negative_lse.detach() == -torch.inf
             without = empty if objective.pair_function is None else statistics.negative_count == 0
         if without is None or valueless() or "negative" in self.memory.warned:

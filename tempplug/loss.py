@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tempplug.between_calls import Unchanged
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.distributed import Processes, chosen_processes, refused_together, within
+from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.head import Head, dense_logits
@@ -28,7 +28,7 @@ from tempplug.objectives.base import Objective
 from tempplug.parts import Parts
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
-from tempplug.reduction import blame
+from tempplug.reduction import raise_if_nonfinite
 from tempplug.ring import check_ring
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
@@ -314,7 +314,7 @@ class ContrastiveLoss(nn.Module):
         self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], of_head: Callable[..., Tensor] = Head.loss
     ) -> Tensor:
         if self.group is not None and self.group is not chosen_processes():
-            with within(self.group):
+            with using_group(self.group):
                 return self._loss(view_a, view_b, given, of_head)
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
@@ -340,7 +340,7 @@ class ContrastiveLoss(nn.Module):
             total = torch.stack([total, *(of_head(head(), *each, given) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
-            blame(self)
+            raise_if_nonfinite(self)
         if step.given is not None:
             step.given.watch(total)
         if memory.unlearned is not None:

@@ -55,8 +55,8 @@ def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
     roles = block.roles
     rows, columns = _sample_negatives(block)
     negatives = block.similarity(rows, columns)
-    if block.hidden:
-        there = block.term(block.hidden, rows, columns, negatives, True) == 0
+    if block.excluded:
+        there = block.term(block.excluded, rows, columns, negatives, True) == 0
         rows, columns, negatives = rows[there], columns[there], negatives[there]
     terms = block.term(block.terms, rows, columns, negatives, True)
     found = [block.logit_map.at(rows, columns, paired=True).temperature(negatives)]
@@ -82,8 +82,8 @@ def _effective_negatives(block: Block) -> Tensor:
     bound = block.logit_map.at(rows, slice(None))
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
-    if block.terms or block.hidden:
-        weights = weights + block.term(block.terms + block.hidden, rows, columns, similarity, False)
+    if block.terms or block.excluded:
+        weights = weights + block.term(block.terms + block.excluded, rows, columns, similarity, False)
     return effective_negatives(weights.masked_fill(~roles.negative(rows[:, None], columns[None, :]), -torch.inf))
 
 

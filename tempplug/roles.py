@@ -16,7 +16,7 @@ from torch import Tensor
 T = TypeVar("T")
 
 
-class once(Generic[T]):
+class lazy(Generic[T]):
     """`functools.cached_property` without its lock, which no graph of `torch.compile` can hold before Python 3.12."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -101,7 +101,7 @@ class PairRoles:
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
 
-    @once
+    @lazy
     def shape(self) -> Shape:
         """What positions decide of the pairs."""
         blanks = tuple(run for pairing in (self.positives, self.ignored) if pairing is not None for run in pairing.runs)
@@ -136,7 +136,7 @@ class PairRoles:
         found = self._same_label(rows, columns)
         return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
 
-    @once
+    @lazy
     def positive_columns(self) -> Tensor:
         """The candidate that is each anchor's only positive, [N]; -1 where there are none."""
         if self.positives is None:
@@ -173,7 +173,7 @@ class PairRoles:
         positive = self.positive(*self.tile(slice(None), slice(None)))
         return torch.where(positive, scores, 0.0).sum(1) / self.positive_count.clamp(min=1)
 
-    @once
+    @lazy
     def positive_count(self) -> Tensor:
         """The number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.positives is not None:
@@ -182,7 +182,7 @@ class PairRoles:
             return _row_sums(self.positive_mask)
         return self._class_sizes - self._own
 
-    @once
+    @lazy
     def negative_count(self) -> Tensor:
         """The number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.negative_mask is not None:
@@ -208,7 +208,7 @@ class PairRoles:
                 count -= start <= row < stop and self.negatives_start <= row + shift
         return count
 
-    @once
+    @lazy
     def classes(self) -> tuple[Tensor, Tensor]:
         """The classes of anchors [N] and of candidates [M'], numbers below `_most_classes`; hard negatives have none."""
         if self.anchor_labels is None or self.candidate_labels is None:
@@ -237,7 +237,7 @@ class PairRoles:
             sums[start + shift : stop + shift].sub_(anchors[start:stop])
         return sums
 
-    @once
+    @lazy
     def without_negatives(self) -> Tensor | None:
         """Which anchors have no negative, [N] booleans; None where all are known to have some without asking a device."""
         by_position = self.anchor_labels is None and self.negative_mask is None
@@ -248,7 +248,7 @@ class PairRoles:
             return None
         return self.negative_count == 0
 
-    @once
+    @lazy
     def fewest_positives(self) -> int:
         """The smallest number of positives of an anchor as far as it is known without waiting for the device, else 0."""
         if self.positives is not None:
@@ -258,14 +258,14 @@ class PairRoles:
         counts = self._class_sizes if self.positive_mask is None else self.positive_count
         return int(counts.min()) - (self._own if self.positive_mask is None else 0)
 
-    @once
+    @lazy
     def _fewest_negatives(self) -> int:
         """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
         if self.anchor_labels is None or self.extra_start is not None:
             return int(self.negative_count.min())
         return self.candidates - self.negatives_start - int(self._class_sizes.max())
 
-    @once
+    @lazy
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self.classes

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tempplug.engine import gemm
 from tempplug.engine.forward import EVERY, Pass
-from tempplug.engine.sums import Addition, Sums, part
+from tempplug.engine.sums import Addition, Sums, select
 from tempplug.engine.tiles import Tile
 from tempplug.engine.workers import in_order
 
@@ -31,7 +31,7 @@ class Total:
         if rows is None and self._sum is None:
             self._sum = product
             return
-        part(self.whole(), rows).add_(product)
+        select(self.whole(), rows).add_(product)
 
     def whole(self) -> Tensor:
         """Returns the gradient, which may be added to."""
@@ -180,7 +180,7 @@ class Backward:
             along, (of_left, of_right) = weights * slopes[index] if slopes else weights, self.out[index]
             if positive is not None and self.in_tiles is not None and index == 0:
                 along = along.addcmul(spread(self.in_tiles, self.in_tiles, tile), positive)
-            if work.narrow:
+            if work.in_bfloat16:
                 along = along.bfloat16()
             if of_left is not None:
                 product = gemm.times(along, right if tile.columns is None else right[tile.columns])
@@ -194,7 +194,7 @@ class Backward:
 
     def _of_sums(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
         """Returns the gradient of a tile's logits that comes from the sums, written over ``weights`` (f', or base-2 logits)."""
-        if self.work.around:
+        if self.work.shifted:
             return self._softmaxes(tile, weights, positive)
         if positive is None or self.positives is None:
             return weights.mul_(spread(self.negatives.factor, self.columns.factor, tile))
@@ -224,7 +224,7 @@ class Backward:
     def _add_offset(self, rows: slice | None, more: Tensor) -> None:
         scale = self.work.scale
         if scale is not None:
-            more = more / (part(scale, rows) if scale.ndim else scale)
+            more = more / (select(scale, rows) if scale.ndim else scale)
         self.of_offset = more.sum() if self.of_offset is None else self.of_offset + more.sum()
 
     def _softmaxes(self, tile: Tile, logits: Tensor, positive: Tensor | None) -> Tensor:
@@ -236,9 +236,9 @@ class Backward:
             groups = [(at_negatives, self.negatives, self.columns), (at_positives, self.positives, self.positives)]
         total: Tensor | None = None
         for each, own, across in groups:
-            softmax = (each - part(own.lse, tile.rows)[:, None]).exp2_().mul_(part(own.gradient, tile.rows)[:, None])
+            softmax = (each - select(own.lse, tile.rows)[:, None]).exp2_().mul_(select(own.gradient, tile.rows)[:, None])
             if tile.both:
-                softmax.add_((each - part(across.lse, tile.columns)).exp2_().mul_(part(across.gradient, tile.columns)))
+                softmax.add_((each - select(across.lse, tile.columns)).exp2_().mul_(select(across.gradient, tile.columns)))
             total = softmax if total is None else total.add_(softmax)
         return logits if total is None else total
 
@@ -247,14 +247,14 @@ class Backward:
         if self.work.top is None:
             raise RuntimeError("no top logits were found.")
         start = 0 if tile.columns is None else tile.columns.start
-        place = part(self.work.top[2], tile.rows) - start
+        place = select(self.work.top[2], tile.rows) - start
         inside = (place >= 0) & (place < weights.shape[1])
-        weights.scatter_add_(1, place.clamp(0, weights.shape[1] - 1), part(gradient, tile.rows) * inside)
+        weights.scatter_add_(1, place.clamp(0, weights.shape[1] - 1), select(gradient, tile.rows) * inside)
 
     def _of_what_is_learned(self, tile: Tile, weights: Tensor) -> tuple[Tensor | None, ...]:
         """Returns a tile's gradient of what the map learns, found by autograd."""
         (left, right), logit_map = self.work.factors, self.work.map
-        similarity = gemm.outer(part(left, tile.rows), part(right, tile.columns))
+        similarity = gemm.outer(select(left, tile.rows), select(right, tile.columns))
         with torch.enable_grad():
             bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)
             return torch.autograd.grad(bound.logit(similarity), self.work.learned, weights, allow_unused=True)

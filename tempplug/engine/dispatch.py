@@ -64,7 +64,7 @@ def row_statistics(
     inside = plain_only() if plain is None else plain
     if inside and engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
-    only_sums = not (wanted.more or wanted.pair_function or len(terms))
+    only_sums = not (wanted.needs_pairs or wanted.pair_function or len(terms))
     if engine == "auto":
         engine = "dense" if inside or block.scores is not None else "tiled"
         if engine == "tiled" and only_sums and block.anchors.is_cuda and _measured(block, logit_map):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tempplug.block import Block
 from tempplug.engine import gemm, workers
-from tempplug.engine.sums import LARGEST_LOGIT, LN2, Addition, Sums, part
+from tempplug.engine.sums import LARGEST_LOGIT, LN2, Addition, Sums, select
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
 from tempplug.logit_map import LOG2E, LogitMap
@@ -47,8 +47,8 @@ class Values:
     Attributes:
         similarity: overwritten unless more than sums is wanted.
         logit: in nats, where they were computed.
-        values: the summands, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf without a role.
-        weights: f' of each pair; with `Pass.around` the same logits.
+        values: the summands, 0 where a pair has no role; with `Pass.shifted` base-2 logits, -inf without a role.
+        weights: f' of each pair; with `Pass.shifted` the same logits.
         slopes: of the logits along each product.
         positive: 1 for positives and 0 for others; None where positions decide it.
         left_in: 1 for negatives that no term leaves out and 0 for others, where these are counted.
@@ -73,14 +73,14 @@ class Pass:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
         count: [N] how many negatives no term leaves out, after `forward`; None where it is not wanted or there are no terms.
         products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
-        narrow: whether products have factors in bfloat16, as the embeddings had.
+        in_bfloat16: whether products have factors in bfloat16, as the embeddings had.
         factors: what gives the similarities when multiplied.
         scale: of a linear map, whose gradient needs no tile; None of other maps.
         positive_slope: dl/ds of each row's positives, after `forward`, where it returns their logits; [] or [N].
         learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
         marks: of positives given by labels or masks; None where positions give the one positive of each row.
         safe: whether sums of exp cannot overflow; otherwise `forward` checks the sums.
-        around: whether sums are relative to the largest logit of each row, see `Sums`.
+        shifted: whether sums are relative to the largest logit of each row, see `Sums`.
         folded: whether the slope is already multiplied into the weights that are kept.
         keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
     """
@@ -109,11 +109,11 @@ class Pass:
         for left, right in logit_map.products:
             own = left.detach()
             self.products.append((own, own if right is left else right.detach()))
-        self.narrow = gemm.narrow(anchors, block.precision)
-        self.factors = gemm.split(block.bare) if self.narrow else block.bare
+        self.in_bfloat16 = gemm.in_bfloat16(anchors, block.precision)
+        self.factors = gemm.split(block.bare) if self.in_bfloat16 else block.bare
         self.scale = logit_map.scale.detach() if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
-        half = roles.square and logit_map.symmetric and not wanted.more
+        half = roles.square and logit_map.symmetric and not wanted.needs_pairs
         for each in terms:
             half = half and each.symmetric
         self.plan = make_plan(roles.shape, half, mirrored, anchors.device)
@@ -121,7 +121,7 @@ class Pass:
         self.similarity = block.positive_similarity
         bound = logit_map.bound
         self.safe = self.pair is not None or (bound <= LARGEST_LOGIT and not terms)
-        self.around = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
+        self.shifted = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
         self.kept: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
         worth = anchors.is_cpu and self.plan.pairs >= workers.WORTH_THREADS
         self.threads = torch.get_num_threads() if worth else 1
@@ -133,24 +133,24 @@ class Pass:
         """
         anchors, candidates = self.products[0]
         several = self.marks is not None
-        self.negative = Sums(anchors.shape[0], anchors, self.around)
-        self.positive = Sums(anchors.shape[0], anchors, self.around) if several else None
-        self.columns = Sums(candidates.shape[0], anchors, self.around) if self.mirrored else None
+        self.negative = Sums(anchors.shape[0], anchors, self.shifted)
+        self.positive = Sums(anchors.shape[0], anchors, self.shifted) if several else None
+        self.columns = Sums(candidates.shape[0], anchors, self.shifted) if self.mirrored else None
         self.count = Sums(anchors.shape[0], anchors, False) if self.wanted.negative_count and self.terms else None
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
         # A single slope is multiplied into the weights that are kept, unless something needs the weights without it.
-        apart = several or self.around or self.learned or self.wanted.top or self.learns_offset
+        apart = several or self.shifted or self.learned or self.wanted.top or self.learns_offset
         self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
         for additions in in_order(self._sums_of, self.plan.tiles, self.threads):
             for add, rows, more in additions:
                 add(rows, more)
-        if not (self.safe or self.around):
+        if not (self.safe or self.shifted):
             sums = [each for each in (self.negative, self.positive, self.columns) if each is not None]
             if not all(each.exact() for each in sums):
-                self.around, self.kept = True, {}
+                self.shifted, self.kept = True, {}
                 return self.forward(keep)
         if self.wanted.negative_similarity:
             self.mean = self._mean_similarity()
@@ -191,7 +191,7 @@ class Pass:
 
     def _add_logits(self, rows: slice | None, more: Tensor) -> None:
         if self.logit is not None:
-            part(self.logit, rows).add_(more)
+            select(self.logit, rows).add_(more)
 
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
         """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
@@ -203,7 +203,7 @@ class Pass:
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         terms, weights = self._terms_of(tile, similarity) if self.terms else ([], [])
-        if self.pair is None and not (self.around or terms or self.wanted.more or self.logit is not None):
+        if self.pair is None and not (self.shifted or terms or self.wanted.needs_pairs or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
             found = Values(similarity, None, values, values, tuple(slopes), positive)
@@ -211,11 +211,11 @@ class Pass:
             found = self._from_logits(bound, similarity, positive, terms)
             if self.pair is not None and self.offset is not None:
                 self._apply_(self.pair, self.offset, found, summed, weighed)
-            elif not self.around:
+            elif not self.shifted:
                 found.values.exp2_()
         for weight in weights:
             found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
-        fill = -math.inf if self.around else 0.0
+        fill = -math.inf if self.shifted else 0.0
         self._blank_(found.values, tile, fill)
         if found.weights is not found.values:
             self._blank_(found.weights, tile, fill)
@@ -232,7 +232,7 @@ class Pass:
         weights: list[Tensor] = []
         for each in self.terms:
             of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
-            if isinstance(of_tile, WeightMap) and not (self.around or self.pair):
+            if isinstance(of_tile, WeightMap) and not (self.shifted or self.pair):
                 weights.append(of_tile.weight(similarity))
             else:
                 added.append(of_tile.term(similarity))
@@ -241,7 +241,7 @@ class Pass:
     def _from_logits(self, bound: LogitMap, similarity: Tensor, positive: Tensor | None, terms: Sequence[Tensor]) -> Values:
         """Returns base-2 logits of a tile with its terms, as values and as weights."""
         # A term may be the similarity itself.
-        values, *slopes = bound.logit_and_slopes_(similarity.clone() if self.wanted.more or terms else similarity)
+        values, *slopes = bound.logit_and_slopes_(similarity.clone() if self.wanted.needs_pairs or terms else similarity)
         values = values.contiguous()
         for term in terms:
             # Of a single positive, whose place is blank later, it does not matter.
@@ -273,7 +273,7 @@ class Pass:
         values, positive = found.values, found.positive
         if positive is None:
             raise RuntimeError("positions decide which pairs are positives.")
-        if self.around:
+        if self.shifted:
             marked = positive > 0
             return values.masked_fill(~marked, -math.inf), values.masked_fill(marked, -math.inf)
         of_positives = values * positive
@@ -281,7 +281,7 @@ class Pass:
 
     def _note_top(self, tile: Tile, found: Values) -> None:
         """Puts the most similar negatives of a tile among those of the tiles before."""
-        rows = part(torch.arange(self.roles.anchors, device=self.similarity.device), tile.rows)
+        rows = select(torch.arange(self.roles.anchors, device=self.similarity.device), tile.rows)
         start = 0 if tile.columns is None else tile.columns.start
         logit, similarity = found.logit, found.similarity
         if logit is None:
@@ -293,7 +293,7 @@ class Pass:
             count = self.roles.anchors
             filled = similarity.new_full((count, wanted), -math.inf)
             self.top = filled, filled.clone(), torch.full((count, wanted), -1, device=logit.device)
-        have = [part(each, tile.rows) for each in self.top]
+        have = [select(each, tile.rows) for each in self.top]
         both = [torch.cat(pair, 1) for pair in zip(have, (similarity, logit, columns.expand_as(logit)), strict=True)]
         order = both[0].topk(wanted, 1).indices
         for whole, each in zip(have, both, strict=True):
@@ -306,9 +306,9 @@ class Pass:
         for tile in self.plan.tiles:
             found = self.tile(tile)
             values = found.values if found.positive is None else self._parts(found)[1]
-            own = part(lse, tile.rows)[:, None]
-            softmax = (values - own / LN2).exp2_() if self.around else values * torch.exp(-own)
-            part(mean, tile.rows).add_(softmax.mul_(found.similarity).sum(1))
+            own = select(lse, tile.rows)[:, None]
+            softmax = (values - own / LN2).exp2_() if self.shifted else values * torch.exp(-own)
+            select(mean, tile.rows).add_(softmax.mul_(found.similarity).sum(1))
         return mean
 
     def _found(self) -> tuple[Tensor | None, ...]:

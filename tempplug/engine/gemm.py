@@ -20,7 +20,7 @@ CHAIN = 192
 WIDENS = torch.version.cuda is not None and hasattr(torch.ops.aten.mm, "dtype")
 
 
-def narrow(anchors: Tensor, precision: torch.dtype) -> bool:
+def in_bfloat16(anchors: Tensor, precision: torch.dtype) -> bool:
     """Returns whether products have bfloat16 factors: those of bfloat16 embeddings, on a device that adds up in float32."""
     return WIDENS and anchors.is_cuda and precision is torch.bfloat16
 

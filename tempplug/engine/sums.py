@@ -16,7 +16,7 @@ EXACT = math.exp(-LARGEST_LOGIT), math.exp(LARGEST_LOGIT + 12)
 LN2 = math.log(2)
 
 
-def part(whole: Tensor, where: slice | None) -> Tensor:
+def select(whole: Tensor, where: slice | None) -> Tensor:
     """Returns some rows, or all of them without an operation."""
     return whole if where is None else whole[where]
 
@@ -26,7 +26,7 @@ Addition = tuple[Callable[[Any, Any], None], Any, Any]
 
 
 class Sums:
-    """Sums of the rows of tiles: plain, or of 2^(l - most), with ``around``, of base-2 logits that are added.
+    """Sums of the rows of tiles: plain, or of 2^(l - most), with ``shifted``, of base-2 logits that are added.
 
     Attributes:
         total: [N] the sums so far; None before the first.
@@ -36,12 +36,12 @@ class Sums:
     total: Tensor | None = None
     most: Tensor | None = None
 
-    def __init__(self, count: int, like: Tensor, around: bool) -> None:
-        self.count, self.like, self.around = count, like, around
+    def __init__(self, count: int, like: Tensor, shifted: bool) -> None:
+        self.count, self.like, self.shifted = count, like, shifted
 
     def of_tile(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
         """Returns the sums of a tile [R, C] along a dimension, and the largest logits that were subtracted, if any."""
-        if not self.around:
+        if not self.shifted:
             return values.sum(along), None
         # The smallest number and not -inf, whose difference to itself is none.
         most = values.amax(along).clamp_(min=torch.finfo(values.dtype).min)
@@ -55,12 +55,12 @@ class Sums:
             return
         if self.total is None:
             self.total = self.like.new_zeros(self.count)
-            self.most = self.like.new_full((self.count,), torch.finfo(self.like.dtype).min) if self.around else None
-        total = part(self.total, rows)
+            self.most = self.like.new_full((self.count,), torch.finfo(self.like.dtype).min) if self.shifted else None
+        total = select(self.total, rows)
         if self.most is None or level is None:
             total.add_(more)
             return
-        most = part(self.most, rows)
+        most = select(self.most, rows)
         highest = torch.maximum(most, level)
         total.mul_(torch.exp2(most - highest)).add_(more.mul_(torch.exp2(level - highest)))
         most.copy_(highest)

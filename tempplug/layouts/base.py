@@ -210,7 +210,7 @@ class PairLayout(Configured, ABC):
         if views.scores is not None:
             block.scores = views.scores if block.name != "ba" else views.scores[:, : views.size].T
         if (own_hard or views.hard_mask is not None) and "hard_negatives" in candidates:
-            block.hidden = _hidden(views, block, own_hard)
+            block.excluded = _excluded(views, block, own_hard)
         return block
 
     def of_hard_negatives(self, views: Views, **options: Any) -> Block:
@@ -239,7 +239,7 @@ def hard_count(views: Views) -> int:
     return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
 
 
-def _hidden(views: Views, block: Block, own: bool) -> tuple[TermMap, ...]:
+def _excluded(views: Views, block: Block, own: bool) -> tuple[TermMap, ...]:
     """Returns what hides hard negatives, the last part, that are absent or of another row."""
     of_anchors, (*before, hard) = views.parts_of(block)
     rows = torch.cat([views.numbers(part) for part in of_anchors])

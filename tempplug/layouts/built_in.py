@@ -181,7 +181,7 @@ class CrossView(PairLayout):
         if views.hard_rows is not None:
             # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
             of_anchors, of_candidates = (torch.cat([views.numbers(part) for part in parts]) for parts in views.parts_of(found))
-            found.hidden = (*found.hidden, LeftOut(Keys(of_anchors, of_candidates)))
+            found.excluded = (*found.excluded, LeftOut(Keys(of_anchors, of_candidates)))
         return found
 
     def _of_one_view(self, views: Views, name: str, view: str) -> Block:
