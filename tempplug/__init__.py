@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from tempplug.layouts import CrossView as CrossView, Labels as Labels, Masks as Masks, Queue as Queue, TwoView as TwoView
     from tempplug.loss import ContrastiveLoss as ContrastiveLoss
-    from tempplug.negatives.base import NegativeTerm as NegativeTerm, Pairs as Pairs, TermMap as TermMap, WeightMap as WeightMap
+    from tempplug.negatives.base import NegativeTerm as NegativeTerm, Pairs as Pairs
     from tempplug.negatives.debiased import Debiased as Debiased
     from tempplug.negatives.false_negatives import FalseNegatives as FalseNegatives
     from tempplug.negatives.guide import Guide as Guide
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from tempplug.strategies.temperature_free import TemperatureFree as TemperatureFree
     from tempplug.strategies.tempnet import TempNet as TempNet
     from tempplug.strategies.uncertainty import Uncertainty as Uncertainty
+    from tempplug.term_map import TermMap as TermMap, WeightMap as WeightMap
     from tempplug.types import Batch as Batch, RowStatistics as RowStatistics, StepRecord as StepRecord
 
 _MODULES = ("metrics", "negatives", "objectives", "strategies", "testing")
@@ -68,7 +69,7 @@ _NAMES = {
     "tempplug.create": ("create_negatives", "create_objective", "create_strategy"),
     "tempplug.layouts": ("CrossView", "Labels", "Masks", "Queue", "TwoView"),
     "tempplug.loss": ("ContrastiveLoss",),
-    "tempplug.negatives.base": ("NegativeTerm", "Pairs", "TermMap", "WeightMap"),
+    "tempplug.negatives.base": ("NegativeTerm", "Pairs"),
     "tempplug.negatives.debiased": ("Debiased",),
     "tempplug.negatives.false_negatives": ("FalseNegatives",),
     "tempplug.negatives.guide": ("Guide",),
@@ -102,6 +103,7 @@ _NAMES = {
     "tempplug.strategies.target_probability": ("TargetProbability",),
     "tempplug.strategies.temperature_free": ("TemperatureFree",),
     "tempplug.strategies.uncertainty": ("Uncertainty",),
+    "tempplug.term_map": ("TermMap", "WeightMap"),
     "tempplug.types": ("Batch", "RowStatistics", "StepRecord"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

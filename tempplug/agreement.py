@@ -7,47 +7,45 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tempplug.distributed import Call
 from tempplug.layouts import Views
+from tempplug.memory import MOST_KINDS, Setting
 from tempplug.negatives.base import joined_spec
 from tempplug.options import format_spec
 from tempplug.part import Part
+from tempplug.parts import Parts
 
-if TYPE_CHECKING:
-    from tempplug.loss import ContrastiveLoss
-
-_MOST_CALLS = 256
 _SETTING = ("reduction", "gather", "training", "torch.is_grad_enabled()", "the number of heads", "the device")
 _LEADING = {"queue": "K", "hard_negatives": "H"}
 _START = re.compile(r"initial_.+|.+_init")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def call_of(loss_fn: ContrastiveLoss, views: Views, raw: Mapping[str, Any], heads: int) -> Call:
+def call_of(setting: Setting, views: Views, raw: Mapping[str, Any]) -> Call:
     """Returns what every process must have in common with this one in the call of one head.
 
     Args:
-        loss_fn: the loss.
+        setting: of the call.
         views: the checked arguments of this process.
         raw: all arguments as the call has them, None for those that it has not.
-        heads: how many heads the call has.
     """
     # Each part has its options in a dictionary of its own, which is another where they were set again.
-    parts = loss_fn.strategy, loss_fn.objective, loss_fn.layout, *loss_fn.negatives._modules.values()
-    options = [getattr(part, "options", part) for part in parts]
-    setting = loss_fn.reduction, loss_fn.gather, loss_fn.training, torch.is_grad_enabled(), heads, views.device.type
-    key = (*map(id, options), setting, _kind(raw))
-    if key not in loss_fn._calls:
-        if len(loss_fn._calls) >= _MOST_CALLS:
-            loss_fn._calls.clear()
-        facts = [*_facts_of_loss(loss_fn), *zip(_SETTING, map(str, setting), strict=True), *_facts_of_rows(views, raw)]
-        loss_fn._calls[key] = Call(tuple(facts)), options  # which keeps their numbers from being given to others
-    return loss_fn._calls[key][0]
+    parts, memory, training, heads, _ = setting
+    configured = parts.strategy, parts.objective, parts.layout, *parts.terms
+    options = [getattr(part, "options", part) for part in configured]
+    modes = parts.reduction, parts.gather, training, torch.is_grad_enabled(), heads, views.device.type
+    key = (*map(id, options), modes, _kind(raw))
+    if key not in memory.agreements:
+        if len(memory.agreements) >= MOST_KINDS:
+            memory.agreements.clear()
+        facts = [*_facts_of_loss(parts), *zip(_SETTING, map(str, modes), strict=True), *_facts_of_rows(views, raw)]
+        memory.agreements[key] = Call(tuple(facts)), options  # which keeps their numbers from being given to others
+    return memory.agreements[key][0]
 
 
 def _kind(argument: Any) -> Hashable:
@@ -59,12 +57,12 @@ def _kind(argument: Any) -> Hashable:
     return tuple(map(_kind, argument)) if isinstance(argument, tuple | list) else argument
 
 
-def _facts_of_loss(loss_fn: ContrastiveLoss) -> list[tuple[str, str]]:
+def _facts_of_loss(parts: Parts) -> list[tuple[str, str]]:
     specs = {
-        "strategy": _spec(loss_fn.strategy),
-        "objective": _spec(loss_fn.objective),
-        "layout": loss_fn.layout.spec(),
-        "negatives": joined_spec(loss_fn.terms) or "none",
+        "strategy": _spec(parts.strategy),
+        "objective": _spec(parts.objective),
+        "layout": parts.layout.spec(),
+        "negatives": joined_spec(parts.terms) or "none",
     }
     # An option of a third party's may be an object that is shown by its address.
     return [(name, _ADDRESS.sub("", spec)) for name, spec in specs.items()]

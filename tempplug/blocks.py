@@ -3,45 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.dispatch import row_statistics
+from tempplug.engine.forward import at_positives
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.layouts import Direction, Views
+from tempplug.layouts import Views
 from tempplug.layouts.base import Part
 from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
 from tempplug.pair_functions import PairFunction
-from tempplug.roles import Block, PairRoles
+from tempplug.roles import PairRoles
 from tempplug.strategies.maps import LogitMap
-from tempplug.types import Batch, EngineName, RowStatistics, Wanted
+from tempplug.types import EngineName, RowStatistics, Wanted
 
 
-@dataclass(slots=True)
-class Prepared:
-    """One block of a call, ready for an engine.
-
-    Attributes:
-        batch: that the strategy saw; ``fresh`` says whether the strategy still has to observe it.
-        terms: of its negatives, without what the layout hides.
-        pairs: what terms see of the block; None without terms.
-    """
-
-    direction: Direction
-    block: Block
-    logit_map: LogitMap
-    batch: Batch
-    fresh: bool
-    terms: tuple[TermMap, ...] = ()
-    pairs: Pairs | None = None
-
-
-def terms_of(terms: Sequence[NegativeTerm], direction: Direction) -> list[NegativeTerm]:
+def terms_of(terms: Sequence[NegativeTerm], block: Block) -> list[NegativeTerm]:
     """Returns those of the terms that are meant for a block."""
-    return [each for each in terms if not each.blocks or direction.name in each.blocks]
+    return [each for each in terms if not each.blocks or block.name in each.blocks]
 
 
 def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
@@ -50,15 +33,15 @@ def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...
     return tuple(each for each in found if each is not None)
 
 
-def pairs_of(direction: Direction, views: Views, similarity: Tensor, main: Pairs | None) -> Pairs:
+def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None) -> Pairs:
     """Returns a block as terms see it; ``main`` is the block with the positives, None where it is this one."""
-    of_anchors, of_candidates = direction.parts(views)
+    of_anchors, of_candidates = views.parts_of(block)
     hard = [torch.full((part.size,), part.name == "hard_negatives", device=views.device) for part in of_candidates]
-    anchors, candidates = direction.bare()
+    anchors, candidates = block.bare
     return Pairs(
         anchors=anchors,
         candidates=candidates,
-        roles=direction.roles,
+        roles=block.roles,
         positive_similarity=similarity,
         row_of_anchors=torch.cat([views.numbers(part) for part in of_anchors]),
         row_of_candidates=torch.cat([views.numbers(part) for part in of_candidates]),
@@ -86,17 +69,18 @@ def _argument(views: Views, parts: Sequence[Part], name: str, of_row: bool = Fal
 
 
 def statistics_of(
-    engine: EngineName, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted
+    engine: EngineName, blocks: Sequence[Block], maps: Sequence[LogitMap], wanted: Wanted, plain: bool | None = None
 ) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of each block under its map, and the name of the engine that computed them."""
-    first, last = prepared[0], prepared[-1]
-    terms = first.terms + first.direction.hidden
+    first, last = blocks[0], blocks[-1]
+    terms = first.terms + first.excluded
     # The sums of a block and its mirror image come from one pass.
-    mirrored = last.direction.mirrored and maps[-1] is maps[0] and not (wanted.more or len(terms + last.terms))
-    found, used = row_statistics(engine, first.block, maps[0], mirrored=mirrored, wanted=wanted, terms=terms)
-    for each, logit_map in zip(prepared[len(found) :], maps[len(found) :], strict=True):
-        terms = each.terms + each.direction.hidden
-        found += row_statistics(engine, each.block, logit_map, wanted=wanted, terms=terms)[0]
+    mirrored = last.mirrors_first and maps[-1] is maps[0] and not (wanted.needs_pairs or terms or last.terms)
+    found, used = row_statistics(engine, first, maps[0], mirrored=mirrored, wanted=wanted, terms=terms, plain=plain)
+    if len(found) < len(blocks):
+        for block, logit_map in zip(blocks[len(found) :], maps[len(found) :], strict=True):
+            terms = block.terms + block.excluded
+            found += row_statistics(engine, block, logit_map, wanted=wanted, terms=terms, plain=plain)[0]
     return found, used
 
 
@@ -141,10 +125,7 @@ def with_row_terms(
             "pair, such as 'amcl', do not have: use another strategy."
         )
     lowest = torch.full_like(statistics.positive_similarity.detach(), -1.0)
-    if not logit_map.uniform:
-        rows = torch.arange(roles.anchors, device=roles.device)
-        logit_map = logit_map.at(rows, rows if roles.positives is None else roles.positives.columns(rows), paired=True)
-    lse, lowest = statistics.negative_lse, logit_map.logit(lowest).detach()
+    lse, lowest = statistics.negative_lse, at_positives(logit_map, roles).logit(lowest).detach()
     for each in terms:
         lse = each.negative_lse(lse, statistics.positive_logit, statistics.negative_count, lowest)
     return replace(statistics, negative_lse=lse)

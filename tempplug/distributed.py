@@ -1,9 +1,9 @@
 """Gathering over torch.distributed with the exact gradient; without a process group every function is the identity.
 
-The processes are those of the default group, or of the group that `within` sets. Each has the loss of its local rows against
-global columns, and returns the mean over its own rows. A gathered tensor therefore receives gradient from every rank's loss,
-and the backward pass sums it over ranks. After DDP has averaged the gradients over ranks, loss and gradients equal those of one
-process (a raw ``x.grad`` is world times its slice).
+The processes are those of the default group, or of the group that `using_group` sets. Each has the loss of its local rows
+against global columns, and returns the mean over its own rows. A gathered tensor therefore receives gradient from every rank's
+loss, and the backward pass sums it over ranks. After DDP has averaged the gradients over ranks, loss and gradients equal those
+of one process (a raw ``x.grad`` is world times its slice).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _processes: ContextVar[Processes | None] = ContextVar("processes", default=None)
 
 
 @contextmanager
-def within(processes: Processes | None) -> Iterator[None]:
+def using_group(processes: Processes | None) -> Iterator[None]:
     """Makes all functions of this module use these processes during the block; None means the default group."""
     token = _processes.set(processes)
     try:
@@ -68,7 +68,7 @@ def within(processes: Processes | None) -> Iterator[None]:
 
 
 def chosen_processes() -> Processes | None:
-    """Returns the processes that `within` has set; None means the default group."""
+    """Returns the processes that `using_group` has set; None means the default group."""
     return _processes.get()
 
 

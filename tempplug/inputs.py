@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
@@ -280,13 +280,13 @@ def outside(name: str, integers: Tensor, size: int) -> int | None:
     return lowest if lowest < 0 else highest if highest >= size else None
 
 
-def common_type(*tensors: Tensor | None) -> tuple[torch.dtype, tuple[Tensor | None, ...]]:
-    """Returns the one floating-point type of all, and the tensors in it."""
+def common_type(*tensors: Tensor | None) -> tuple[Any, ...]:
+    """Returns the tensors in the one floating-point type of all; None stays."""
     dtypes = {each.dtype for each in tensors if each is not None}
     if len(dtypes) == 1:
-        return dtypes.pop(), tensors
+        return tensors
     common = reduce(torch.promote_types, dtypes)
-    return common, tuple(None if each is None else each.to(common) for each in tensors)
+    return tuple(None if each is None else each.to(common) for each in tensors)
 
 
 def _dense(shown: str, value: object, shape: str, numbers: Numbers | None = None) -> Tensor:

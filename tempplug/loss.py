@@ -6,28 +6,29 @@ Strategies, objectives, engines and layouts are joined here; none of them import
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Never, cast, get_args
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Never, get_args
 
 import torch
 from torch import Tensor, nn
 
-from tempplug.between_calls import Unchanged, Unlearned
+from tempplug.between_calls import Unchanged
 from tempplug.compiler import OUTSIDE, left_out, takes_in
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.distributed import Call, Processes, chosen_processes, refused_together, within
+from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.head import Head, dense_logits
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
+from tempplug.memory import Memory, Setting
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
+from tempplug.parts import Parts
 from tempplug.precision import plain_precision
 from tempplug.record import Step, build_record
-from tempplug.reduction import blame
-from tempplug.replay import Replay
+from tempplug.reduction import raise_if_nonfinite
 from tempplug.ring import check_ring
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
@@ -64,7 +65,8 @@ class ContrastiveLoss(nn.Module):
     The first four also take spec strings such as ``"macl:base_temperature=0.05"``; type checkers know only names.
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
-    or any number with ``dense``; other calls stay outside of the graph (docs/loss.md).
+    of which ``torch.compile`` takes 32,768 on a CPU, or any number with ``dense``; other calls stay outside of the graph
+    (docs/loss.md).
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
@@ -96,8 +98,8 @@ class ContrastiveLoss(nn.Module):
         self.strategy = create_strategy(strategy)
         self.objective = create_objective(objective)
         self.layout = create_layout(layout, symmetric)
-        self.negatives = nn.ModuleList(create_negatives(negatives))
-        self._read_by_negatives: frozenset[str] = frozenset().union(*(each.takes for each in self.terms))
+        terms = create_negatives(negatives)
+        self.negatives = nn.ModuleList(terms)
         if self.strategy.observes and self.objective.pair_function is not None:
             raise ConfigError(
                 f"strategy '{self.strategy.name}' learns from the softmax of each row, and objective "
@@ -107,7 +109,7 @@ class ContrastiveLoss(nn.Module):
             raise ConfigError(f"reduction={reduction!r} must be one of {', '.join(get_args(Reduction))}.")
         if not isinstance(gather, bool) and gather != "ring":
             raise ConfigError(f"gather={gather!r} must be True, False or 'ring'.")
-        for term in self.terms:
+        for term in terms:
             term.check_with(self.layout, self.objective)
         if gather and not self.layout.gathers:
             raise ConfigError(
@@ -117,13 +119,7 @@ class ContrastiveLoss(nn.Module):
             check_ring(self.layout, self.objective, engine)
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
         self.group = None if group is None else Processes(group, gather)
-        # A list, because assigning attributes of a module costs more than some operations on tensors.
-        self._last: list[Any] = [None, None]
-        self._checked: set[Hashable] = set()
-        self._calls: dict[Hashable, tuple[Call, list[object]]] = {}
-        self._replay = Replay()
-        self._unlearned: Unlearned | None = Unlearned()
-        self._warned: set[str] = set()
+        self.memory = Memory()
 
     def forward(
         self,
@@ -180,7 +176,7 @@ class ContrastiveLoss(nn.Module):
             **of_rows,
         }
         given = {name: value for name, value in arguments.items() if value is not None}
-        if torch.compiler.is_compiling() and takes_in(self, view_a, view_b, given):
+        if torch.compiler.is_compiling() and takes_in(self.parts, self.training, view_a, view_b, given):
             return self._graph(view_a, view_b, given)
         return self._loss(view_a, view_b, given)
 
@@ -255,12 +251,21 @@ class ContrastiveLoss(nn.Module):
     @property
     def takes(self) -> frozenset[str]:
         """The names of the optional arguments of a call that some part of the loss reads; others are refused."""
-        return self.layout.takes | self.strategy.takes | self.objective.takes | self._read_by_negatives
+        return self.parts.takes
 
     @property
     def terms(self) -> list[NegativeTerm]:
         """The terms on negatives."""
-        return list(cast(Iterable[NegativeTerm], self.negatives))
+        return list(self.parts.terms)
+
+    @property
+    def parts(self) -> Parts:
+        """What the loss is made of now, as its helpers take it."""
+        # By torch's own dictionaries, because attributes of a module that are modules are found by slow code.
+        modules: dict[str, Any] = self._modules
+        terms = tuple(modules["negatives"]._modules.values())
+        strategy, objective = modules["strategy"], modules["objective"]
+        return Parts(strategy, objective, self.layout, terms, self.engine, self.gather, self.group, self.reduction)
 
     def accepted(self, **offered: Any) -> dict[str, Any]:
         """Returns those of the arguments that some part of the loss reads, for code that has more than every loss reads.
@@ -278,12 +283,12 @@ class ContrastiveLoss(nn.Module):
             ConfigError: the loss was not called yet.
             RuntimeError: labels or masks were changed in place since the call, before the first reading.
         """
-        step, record = self._last
-        if step is None or not step.row_losses:
+        memory = self.memory
+        if memory.step is None or not memory.step.row_losses:
             raise ConfigError("record is empty: call the loss first, outside of the transforms of torch.func and exports.")
-        if record is None:
-            record = self._last[1] = build_record(step, self.strategy)
-        return cast(StepRecord, record)
+        if memory.record is None:
+            memory.record = build_record(memory.step, self.strategy)
+        return memory.record
 
     def set_progress(self, epoch: float, step: int | None = None) -> None:
         """Tells all parts how far training is: epochs done (fractions allowed), and optimizer steps done."""
@@ -300,10 +305,6 @@ class ContrastiveLoss(nn.Module):
         of_strategy = {f"strategy.{name}" for name in self.strategy.no_weight_decay()}
         return of_strategy | {f"objective.{name}" for name in self.objective.no_weight_decay()}
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leaves the last call behind: copies and pickles start without a record."""
-        return {**self.__dict__, "_last": [None, None], "_calls": {}, "_replay": Replay(), "_unlearned": Unlearned()}
-
     def extra_repr(self) -> str:
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
@@ -313,7 +314,7 @@ class ContrastiveLoss(nn.Module):
         self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], of_head: Callable[..., Tensor] = Head.loss
     ) -> Tensor:
         if self.group is not None and self.group is not chosen_processes():
-            with within(self.group):
+            with using_group(self.group):
                 return self._loss(view_a, view_b, given, of_head)
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
@@ -326,22 +327,24 @@ class ContrastiveLoss(nn.Module):
                 return self._loss(view_a, view_b, given, of_head)
         if transformed() or dispatching():
             return self._inside(heads, given, of_head)
-        if self._unlearned is not None and not self._unlearned.begin(self):
-            self._unlearned = None
-        step = Step(Unchanged(given, self.layout.takes) if given else None)
-        self._last[:] = step, None
-        if self.objective._parameters or self.objective._modules:
+        parts, memory = self.parts, self.memory
+        if memory.unlearned is not None and not memory.unlearned.begin(self):
+            memory.unlearned = None
+        step = memory.step = Step(Unchanged(given, parts.layout.takes) if given else None)
+        memory.record = None
+        if parts.objective._parameters or parts.objective._modules:
             step.learned = self._learned()
-        total = of_head(Head(self, step, len(heads)), *heads[0], given)
+        head = partial(Head, Setting(parts, memory, self.training, len(heads)), step)
+        total = of_head(head(), *heads[0], given)
         if len(heads) > 1:
-            total = torch.stack([total, *(of_head(Head(self, step, len(heads)), *each, given) for each in heads[1:])]).sum(0)
+            total = torch.stack([total, *(of_head(head(), *each, given) for each in heads[1:])]).sum(0)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
-            blame(self)
+            raise_if_nonfinite(self)
         if step.given is not None:
             step.given.watch(total)
-        if self._unlearned is not None:
-            self._unlearned.end(view_a)
+        if memory.unlearned is not None:
+            memory.unlearned.end(view_a)
         return total
 
     def _heads(self, view_a: Embeddings, view_b: Embeddings | None) -> list[tuple[Tensor, Tensor | None]]:
@@ -357,7 +360,7 @@ class ContrastiveLoss(nn.Module):
         self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any], of_head: Callable[..., Tensor]
     ) -> Tensor:
         """Returns the loss inside of a transform or a mode, of which nothing may be kept."""
-        self._last[:] = None, None
+        self.memory.step = self.memory.record = None
         if torch.compiler.is_compiling():
             raise ConfigError(f"{OUTSIDE}: leave it out of what is exported.")
         refuse_fake(heads, *given.values())
@@ -368,24 +371,20 @@ class ContrastiveLoss(nn.Module):
                     "loss_fn.eval(), or use autograd."
                 )
         with explained(self.layout.name, self.strategy.name):
-            return torch.stack([of_head(Head(self, Step(None), len(heads)), *each, given) for each in heads]).sum(0)
+            head = partial(Head, Setting(self.parts, self.memory, self.training, len(heads), transformed()), Step(None))
+            return torch.stack([of_head(head(), *each, given) for each in heads]).sum(0)
 
     def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
         step = Step(None)
         if not torch.compiler.is_exporting():
-            self._last[:] = None if transformed() else step, None
+            self.memory.step, self.memory.record = None if transformed() else step, None
             step.learned = self._learned()
         heads = split_heads(view_a, view_b)
+        head = partial(Head, Setting(self.parts, self.memory, self.training, len(heads), plain=True), step)
         with plain_precision(heads[0][0].device.type):
-            return torch.stack([Head(self, step, len(heads)).loss(*each, given) for each in heads]).sum(0)
+            return torch.stack([head().loss(*each, given) for each in heads]).sum(0)
 
     def _learned(self) -> dict[str, Tensor]:
         """Returns copies of what the objective learns, as they are in this call."""
         return {name: number.detach().clone() for name, number in self.objective.learned().items()}
-
-    def _warn(self, kind: str, message: str) -> None:
-        """Warns once in the life of this module."""
-        if kind not in self._warned:
-            self._warned.add(kind)
-            warnings.warn(message, RuntimeWarning, stacklevel=6)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 if TYPE_CHECKING:
-    from tempplug.strategies.logit_map import LogitMap
+    from tempplug.logit_map import LogitMap
 
 
 class PairFunction(ABC):

@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from tempplug.between_calls import Unchanged
+from tempplug.block import Block
 from tempplug.metrics import effective_negatives
-from tempplug.negatives.base import TermMap
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
-from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics, StepRecord
 
 SAMPLED_NEGATIVES = 4096
@@ -28,43 +26,9 @@ ON_BOUND = 0.01
 NEARLY_ALL = 0.99
 
 
-@dataclass(frozen=True, slots=True)
-class Trace:
-    """One direction of a call, detached.
-
-    Attributes:
-        statistics: of the rows; None where those of another block hold them.
-        terms: of the negatives.
-        hidden: leaves out pairs that are negatives by ``roles``.
-        scores: [N, M] similarities of the caller; None where they are products of the rows.
-    """
-
-    anchors: Tensor
-    candidates: Tensor
-    roles: PairRoles
-    logit_map: LogitMap
-    statistics: RowStatistics | None
-    terms: tuple[TermMap, ...] = ()
-    hidden: tuple[TermMap, ...] = ()
-    scores: Tensor | None = None
-
-    def similarity(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Returns the similarities of pairs, [P]."""
-        if self.scores is not None:
-            return self.scores[rows, columns]
-        return (self.anchors[rows] * self.candidates[columns]).sum(1)
-
-    def term(self, terms: tuple[TermMap, ...], rows: Tensor, columns: Tensor, similarity: Tensor, paired: bool) -> Tensor:
-        """Returns the sum of some terms of pairs, in the shape of their similarities."""
-        total = torch.zeros_like(similarity)
-        for each in terms:
-            total = total + each.at(rows, columns, paired).term(similarity)
-        return total
-
-
-def _sample_negatives(trace: Trace) -> tuple[Tensor, Tensor]:
+def _sample_negatives(block: Block) -> tuple[Tensor, Tensor]:
     """Returns the rows and columns of at most `SAMPLED_NEGATIVES` pairs, evenly spread, those that are negatives."""
-    roles = trace.roles
+    roles = block.roles
     width = roles.candidates - roles.negatives_start
     pairs = roles.anchors * width
     # A stride that shares a factor with the row length would visit few columns only.
@@ -86,40 +50,40 @@ def _some_positives(roles: PairRoles) -> tuple[Tensor, Tensor]:
     return chosen[found], column
 
 
-def _temperatures(trace: Trace) -> tuple[Tensor, Tensor, Tensor]:
+def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the temperatures of positives and sampled negatives, the similarities of the latter, and their terms."""
-    roles = trace.roles
-    rows, columns = _sample_negatives(trace)
-    negatives = trace.similarity(rows, columns)
-    if trace.hidden:
-        there = trace.term(trace.hidden, rows, columns, negatives, True) == 0
+    roles = block.roles
+    rows, columns = _sample_negatives(block)
+    negatives = block.similarity(rows, columns)
+    if block.excluded:
+        there = block.term(block.excluded, rows, columns, negatives, True) == 0
         rows, columns, negatives = rows[there], columns[there], negatives[there]
-    terms = trace.term(trace.terms, rows, columns, negatives, True)
-    found = [trace.logit_map.at(rows, columns, paired=True).temperature(negatives)]
-    if trace.statistics is None:
+    terms = block.term(block.terms, rows, columns, negatives, True)
+    found = [block.logit_map.at(rows, columns, paired=True).temperature(negatives)]
+    if block.statistics is None:
         return found[0], negatives, terms
     if roles.positives is not None:
         rows = torch.arange(roles.anchors, device=roles.device)
-        columns = roles.positives.columns(rows)
+        columns = roles.positive_columns
     else:
         rows, columns = _some_positives(roles)
-    positives = trace.similarity(rows, columns)
-    found.append(trace.logit_map.at(rows, columns, paired=True).temperature(positives))
+    positives = block.similarity(rows, columns)
+    found.append(block.logit_map.at(rows, columns, paired=True).temperature(positives))
     return torch.cat(found), negatives, terms
 
 
-def _effective_negatives(trace: Trace) -> Tensor:
+def _effective_negatives(block: Block) -> Tensor:
     """Returns how many negatives an anchor's gradient comes from, mean over evenly spread anchors, []."""
-    roles = trace.roles
+    roles = block.roles
     looked_at = max(1, PAIRS_OF_WHOLE_ROWS // max(1, roles.candidates))
     rows = torch.arange(0, roles.anchors, -(-roles.anchors // looked_at), device=roles.device)
     columns = torch.arange(roles.candidates, device=roles.device)
-    similarity = trace.anchors[rows] @ trace.candidates.T if trace.scores is None else trace.scores[rows]
-    bound = trace.logit_map.at(rows, slice(None))
+    similarity = block.anchors[rows] @ block.candidates.T if block.scores is None else block.scores[rows]
+    bound = block.logit_map.at(rows, slice(None))
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
-    if trace.terms or trace.hidden:
-        weights = weights + trace.term(trace.terms + trace.hidden, rows, columns, similarity, False)
+    if block.terms or block.excluded:
+        weights = weights + block.term(block.terms + block.excluded, rows, columns, similarity, False)
     return effective_negatives(weights.masked_fill(~roles.negative(rows[:, None], columns[None, :]), -torch.inf))
 
 
@@ -158,14 +122,14 @@ class Step:
 
     Attributes:
         given: labels and masks of the call; None where it had none.
-        traces: each returns one direction of one head.
+        blocks: of all heads, without gradient.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
         sums: whether statistics hold sums of a pair function, of which there is no softmax.
     """
 
     given: Unchanged | None
-    traces: list[Callable[[], Trace]] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     zero_norm: list[Tensor] = field(default_factory=list)
     engine: str = ""
@@ -187,14 +151,13 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     """Returns the record of a call; raises `RuntimeError` where labels or masks were changed in place since the call."""
     if step.given is not None:
         step.given.check("record")
-    traces = [trace() for trace in step.traces]
     means = [losses.mean() if valid is None else losses.sum() / valid.sum().clamp(min=1) for losses, valid in step.row_losses]
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()
     nothing, device = loss.new_empty(0), loss.device
-    sampled = [_temperatures(trace) for trace in traces]
+    sampled = [_temperatures(block) for block in step.blocks]
     negatives = torch.cat([nothing, *(similarity for _, similarity, _ in sampled)])
-    terms = torch.cat([nothing, *(term for (*_, term), trace in zip(sampled, traces, strict=True) if trace.terms)])
-    with_rows = [(trace, trace.statistics) for trace in traces if trace.statistics is not None]
+    terms = torch.cat([nothing, *(term for (*_, term), block in zip(sampled, step.blocks, strict=True) if block.terms)])
+    with_rows = [(block, block.statistics) for block in step.blocks if block.statistics is not None]
 
     def over_rows(values: list[Tensor], of_softmax: bool = False) -> Tensor:
         if of_softmax and step.sums:
@@ -205,8 +168,8 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     statistics = [rows for _, rows in with_rows]
     positive = over_rows([each.positive_similarity for each in statistics])
     potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
-    nan, distances = loss.new_tensor(math.nan), all(trace.scores is None for trace in traces)
-    effective = [] if step.sums else [_effective_negatives(trace) for trace in traces]
+    nan, distances = loss.new_tensor(math.nan), all(block.scores is None for block in step.blocks)
+    effective = [] if step.sums else [_effective_negatives(block) for block in step.blocks]
     scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics], of_softmax=True)
     infonce = [torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]
     return StepRecord(

@@ -103,7 +103,7 @@ def message_without_negatives(without: int, anchors: int, layout: str, objective
     )
 
 
-def blame(loss_fn: nn.Module) -> None:
+def raise_if_nonfinite(loss_fn: nn.Module) -> None:
     """Raises `NonFiniteError` where a parameter or a buffer makes the loss of finite embeddings not finite; names the first."""
     for name, parameter in loss_fn.named_parameters():
         bad = parameter.detach()[~torch.isfinite(parameter)]

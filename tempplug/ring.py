@@ -17,25 +17,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.blocks import Prepared, pairs_of, statistics_of, term_maps, terms_of
+from tempplug.block import Block
+from tempplug.blocks import pairs_of, statistics_of, term_maps, terms_of
 from tempplug.errors import ConfigError
-from tempplug.layouts import Direction, PairLayout, Views
-from tempplug.negatives.base import TermMap
+from tempplug.layouts import PairLayout, Views
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import PairFunction
+from tempplug.parts import Parts
 from tempplug.ring_messages import Load, going_round, in_order, pack, passed, unpack
-from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import EngineName, RowStatistics, Wanted
-
-if TYPE_CHECKING:
-    from tempplug.loss import ContrastiveLoss
 
 HARD = "hard_negatives"
 # The statistics of a block that carry a gradient.
@@ -55,10 +53,10 @@ def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
         raise ConfigError(f"gather='ring' has the candidates of one process at a time, and {why}: use gather=True.")
 
 
-def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direction]) -> Ring | None:
+def make_ring(parts: Parts, views: Views, blocks: Sequence[Block]) -> Ring | None:
     """Returns the ring of a call, given its blocks of this process's candidates; None if it has no candidates of others."""
     rows, of_hard = views.rows, views.hard_sizes
-    names = {name for each in directions for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
+    names = {name for each in blocks for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
     if not names:
         return None
     loads = []
@@ -68,21 +66,21 @@ def make_ring(loss_fn: ContrastiveLoss, views: Views, directions: Sequence[Direc
         own = views.rows_of(name, False)
         if name in names and own is not None:
             loads.append(Load(place, own, sizes))
-    of_candidates = {"all_labels": (views.labels, rows.sizes)} if directions[0].roles.anchor_labels is not None else {}
+    of_candidates = {"all_labels": (views.labels, rows.sizes)} if blocks[0].roles.anchor_labels is not None else {}
     if HARD in names:
         of_candidates |= {"hard_rows": (views.hard_rows, of_hard), "hard_mask": (views.hard_mask, of_hard)}
         names.add("view_a")  # hard negatives of a row may have what is given of that row
     loads += [Load(place, own, sizes) for place, (own, sizes) in of_candidates.items() if own is not None]
     for argument, of in views.row_arguments.items():
         loads += [Load((argument, part), of[part][0], of_hard if part == HARD else rows.sizes) for part in of if part in names]
-    return Ring(loss_fn, views, in_order(loads))
+    return Ring(parts, views, in_order(loads))
 
 
 class Ring:
     """The rows of one call that go round."""
 
-    def __init__(self, loss_fn: ContrastiveLoss, views: Views, loads: list[Load]) -> None:
-        self.loss_fn, self.views, self.loads = loss_fn, views, loads
+    def __init__(self, parts: Parts, views: Views, loads: list[Load]) -> None:
+        self.parts, self.views, self.loads = parts, views, loads
         self.kept: dict[tuple[int, int], tuple[TermMap, ...]] = {}
 
     def with_candidates(self, views: Views, owner: int, loads: Sequence[Load], tensors: Sequence[Tensor]) -> Views:
@@ -104,17 +102,17 @@ class Ring:
         """Returns each anchor's mean similarity and number of positives of all processes, [N], where labels give them."""
         totals, counts = [], []
         for owner, tensors in going_round(self.views.rows, self.loads):
-            (direction,) = self.loss_fn.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
-            counts.append(direction.roles.positive_count)
-            totals.append(direction.roles.positive_similarity(*direction.bare()) * counts[-1])
+            (block,) = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
+            counts.append(block.roles.positive_count)
+            totals.append(block.roles.positive_similarity(*block.bare) * counts[-1])
         count = torch.stack(counts).sum(0)
         return torch.stack(totals).sum(0) / count.clamp(min=1), count
 
     def statistics(
-        self, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted
+        self, blocks: Sequence[Block], maps: Sequence[LogitMap], wanted: Wanted
     ) -> tuple[list[RowStatistics], EngineName]:
         """Returns the statistics of each block over the candidates of all processes; arguments as of `statistics_of`."""
-        call = _Call(self, prepared, maps, wanted)
+        call = _Call(self, blocks, maps, wanted)
         if torch.is_grad_enabled() and call.operands:
             flat: Sequence[Tensor] = _Round.apply(call, *call.operands)  # type: ignore[no-untyped-call]
         else:
@@ -159,8 +157,8 @@ class _Call:
     engine: EngineName
     ahead: list[Tensor | None] | None = None
 
-    def __init__(self, ring: Ring, prepared: Sequence[Prepared], maps: Sequence[LogitMap], wanted: Wanted) -> None:
-        self.ring, self.prepared, self.maps, self.wanted = ring, prepared, maps, wanted
+    def __init__(self, ring: Ring, blocks: Sequence[Block], maps: Sequence[LogitMap], wanted: Wanted) -> None:
+        self.ring, self.blocks, self.maps, self.wanted = ring, blocks, maps, wanted
         views, pair = ring.views, wanted.pair_function
         self.rows = views.rows
         self.pairs = [None if pair is None else _Shifted(pair, each) for each in maps]
@@ -182,9 +180,9 @@ class _Call:
     def _products(self, number: int, logit_map: LogitMap) -> list[Load]:
         """Returns the rows of candidates that a map reads beside the similarity."""
         logit_map.against([right for _, right in logit_map.products])  # raises where it cannot
-        direction, views = self.prepared[number].direction, self.ring.views
-        of_views = sum(name != HARD for name in direction.arguments[1]) if direction.everyone else 0
-        of_hard = views.hard_sizes if HARD in direction.arguments[1] else [0] * views.rows.world
+        block, views = self.blocks[number], self.ring.views
+        of_views = sum(name != HARD for name in block.arguments[1]) if block.everyone else 0
+        of_hard = views.hard_sizes if HARD in block.arguments[1] else [0] * views.rows.world
         sizes = [of_views * size + hard for size, hard in zip(views.rows.sizes, of_hard, strict=True)]
         own = sizes[views.rows.rank]
         found = [right if len(right) == own else right[len(right) - own :] for _, right in logit_map.products]
@@ -209,7 +207,7 @@ class _Call:
 
     def _ones(self) -> list[float | None]:
         """Returns 1 for each of the `NUMBERS` of each block that a pair function's loss adds up, None for others."""
-        used = [{"negative_lse", "positive_lse"} if each.direction.paired else {"negative_lse"} for each in self.prepared]
+        used = [{"negative_lse", "positive_lse"} if each.paired else {"negative_lse"} for each in self.blocks]
         return [1.0 if name in names else None for names in used for name in NUMBERS]
 
     def parts(self, owner: int, tensors: Sequence[Tensor], merging: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
@@ -218,28 +216,26 @@ class _Call:
         Without ``merging`` they hold sums alone.
         """
         views = self.ring.with_candidates(self.views, owner, self.loads, tensors)
-        blocks = zip(self.ring.loss_fn.layout.build(views), self.prepared, self.maps, strict=True)
-        for number, (direction, own, logit_map) in enumerate(blocks):
-            roles, bare, terms = direction.roles, direction.bare(), own.terms
+        parts = zip(self.ring.parts.layout.build(views), self.blocks, self.maps, strict=True)
+        for number, (block, own, logit_map) in enumerate(parts):
+            block.terms, block.keeps = own.terms, False
             if owner != views.rows.rank:
-                if not roles.candidates:
+                if not block.roles.candidates:
                     continue
                 places = [(each, load.place) for load, each in zip(self.loads, tensors, strict=True)]
                 logit_map = logit_map.against([each for each, place in places if place[0] == number])
-                terms = self._terms(own, direction, views, (owner, number))
-            similarity = roles.positive_similarity(*bare)
-            block = Block(direction.anchors, direction.candidates, bare, roles, similarity, views.precision, keeps=False)
-            part = Prepared(direction, block, logit_map, own.batch, False, terms)
+                block.terms = self._terms(own, block, views, (owner, number))
+            block.positive_similarity = block.roles.positive_similarity(*block.bare)
             mean, count = self.wanted.negative_similarity and merging, self.wanted.negative_count and merging
             wanted = Wanted(mean, 0, self.pairs[number], count)
-            (found,), self.engine = statistics_of(self.ring.loss_fn.engine, [part], [logit_map], wanted)
-            yield number, found, roles.positives is None or bool(roles.positives.runs)
+            (found,), self.engine = statistics_of(self.ring.parts.engine, [block], [logit_map], wanted)
+            yield number, found, block.roles.positives is None or bool(block.roles.positives.runs)
 
-    def _terms(self, own: Prepared, direction: Direction, views: Views, key: tuple[int, int]) -> tuple[TermMap, ...]:
+    def _terms(self, own: Block, block: Block, views: Views, key: tuple[int, int]) -> tuple[TermMap, ...]:
         if own.pairs is None:
             return ()
-        pairs = pairs_of(direction, views, own.block.positive_similarity, own.pairs.main or own.pairs)
-        terms = terms_of(self.ring.loss_fn.terms, direction)
+        pairs = pairs_of(block, views, own.positive_similarity, own.pairs.main or own.pairs)
+        terms = terms_of(self.ring.parts.terms, block)
         # Those that count may have counted more when the backward pass comes.
         counted = self.ring.kept.setdefault(key, term_maps([each for each in terms if each.observes], pairs))
         return counted + term_maps([each for each in terms if not each.observes], pairs)

@@ -13,12 +13,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from tempplug.transforms import shared
-
 T = TypeVar("T")
 
 
-class once(Generic[T]):
+class lazy(Generic[T]):
     """`functools.cached_property` without its lock, which no graph of `torch.compile` can hold before Python 3.12."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -43,13 +41,6 @@ class Pairing:
     """
 
     runs: tuple[tuple[int, int, int], ...]
-
-    def partners(self, candidates: Tensor) -> Tensor:
-        """Returns the rows of the candidates that go with each anchor, [N, D]; of a single run as a view."""
-        (start, stop, shift), *others = self.runs
-        if not others:
-            return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
-        return candidates.index_select(0, _columns(self.runs, candidates.device))
 
     def columns(self, rows: Tensor) -> Tensor:
         """Returns the candidate of each of these anchors, in the shape of ``rows``."""
@@ -110,7 +101,7 @@ class PairRoles:
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
 
-    @once
+    @lazy
     def shape(self) -> Shape:
         """What positions decide of the pairs."""
         blanks = tuple(run for pairing in (self.positives, self.ignored) if pairing is not None for run in pairing.runs)
@@ -145,12 +136,27 @@ class PairRoles:
         found = self._same_label(rows, columns)
         return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
 
+    @lazy
+    def positive_columns(self) -> Tensor:
+        """The candidate that is each anchor's only positive, [N]; -1 where there are none."""
+        if self.positives is None:
+            raise RuntimeError("labels or masks decide which pairs are positives.")
+        return self.positives.columns(torch.arange(self.anchors, device=self.device))
+
+    def partners(self, candidates: Tensor) -> Tensor:
+        """Returns the rows of the candidates that are each anchor's only positive, [N, D]; of a single run as a view."""
+        runs = () if self.positives is None else self.positives.runs
+        if len(runs) != 1:
+            return candidates.index_select(0, self.positive_columns)
+        start, stop, shift = runs[0]
+        return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
+
     def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns each anchor's mean product with its positives, [N] (0 where it has none), of rows without gradient."""
         if self.positives is not None:
             if not self.positives.runs:
                 return anchors.new_zeros(self.anchors)
-            paired: Tensor = torch.linalg.vecdot(anchors, self.positives.partners(candidates))
+            paired: Tensor = torch.linalg.vecdot(anchors, self.partners(candidates))
             return paired
         if self.positive_mask is not None:
             # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
@@ -167,7 +173,7 @@ class PairRoles:
         positive = self.positive(*self.tile(slice(None), slice(None)))
         return torch.where(positive, scores, 0.0).sum(1) / self.positive_count.clamp(min=1)
 
-    @once
+    @lazy
     def positive_count(self) -> Tensor:
         """The number of positives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.positives is not None:
@@ -176,7 +182,7 @@ class PairRoles:
             return _row_sums(self.positive_mask)
         return self._class_sizes - self._own
 
-    @once
+    @lazy
     def negative_count(self) -> Tensor:
         """The number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.negative_mask is not None:
@@ -202,7 +208,7 @@ class PairRoles:
                 count -= start <= row < stop and self.negatives_start <= row + shift
         return count
 
-    @once
+    @lazy
     def classes(self) -> tuple[Tensor, Tensor]:
         """The classes of anchors [N] and of candidates [M'], numbers below `_most_classes`; hard negatives have none."""
         if self.anchor_labels is None or self.candidate_labels is None:
@@ -231,7 +237,7 @@ class PairRoles:
             sums[start + shift : stop + shift].sub_(anchors[start:stop])
         return sums
 
-    @once
+    @lazy
     def without_negatives(self) -> Tensor | None:
         """Which anchors have no negative, [N] booleans; None where all are known to have some without asking a device."""
         by_position = self.anchor_labels is None and self.negative_mask is None
@@ -242,7 +248,7 @@ class PairRoles:
             return None
         return self.negative_count == 0
 
-    @once
+    @lazy
     def fewest_positives(self) -> int:
         """The smallest number of positives of an anchor as far as it is known without waiting for the device, else 0."""
         if self.positives is not None:
@@ -252,14 +258,14 @@ class PairRoles:
         counts = self._class_sizes if self.positive_mask is None else self.positive_count
         return int(counts.min()) - (self._own if self.positive_mask is None else 0)
 
-    @once
+    @lazy
     def _fewest_negatives(self) -> int:
         """The smallest number of negatives of an anchor; on CUDA, asking waits for the device."""
         if self.anchor_labels is None or self.extra_start is not None:
             return int(self.negative_count.min())
         return self.candidates - self.negatives_start - int(self._class_sizes.max())
 
-    @once
+    @lazy
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self.classes
@@ -318,45 +324,13 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
         positive_mask=positive,
         negative_mask=negative,
     )
+    if int(roles.positive_count.max()) != 1 or int(roles.positive_count.min()) != 1:
+        return roles
     own = _diagonal(positive)
-    if own is None or int(roles.positive_count.sum()) != roles.anchors:
+    if own is None:
         return roles
     left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count.sum())
     ignored = _diagonal(positive, negative) if left_out == roles.anchors else None
     if left_out and ignored is None:
         return roles
     return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
-
-
-@shared
-def _columns(runs: tuple[tuple[int, int, int], ...], device: torch.device) -> Tensor:
-    """Returns the candidate of every anchor."""
-    return Pairing(runs).columns(torch.arange(runs[-1][1], device=device))
-
-
-@dataclass(slots=True)
-class Block:
-    """One block of similarities: what an engine needs beside the logit map.
-
-    Attributes:
-        anchors: [N, D] unit rows, at least float32.
-        candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
-        bare: both without gradient.
-        positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
-        precision: of the raw embeddings; a GPU's matrix units need not keep more.
-        scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
-        keeps: whether an engine may keep what it found of each pair for the backward pass.
-    """
-
-    anchors: Tensor
-    candidates: Tensor
-    bare: tuple[Tensor, Tensor]
-    roles: PairRoles
-    positive_similarity: Tensor
-    precision: torch.dtype
-    scores: Tensor | None = None
-    keeps: bool = True
-
-    def mirrored(self) -> Block:
-        """Returns the transposed block: the candidates as anchors of the same pairs."""
-        return Block(self.candidates, self.anchors, self.bare[::-1], self.roles, self.positive_similarity, self.precision)

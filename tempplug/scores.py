@@ -5,7 +5,7 @@ The rows of these views have no dimension. They give the number of anchors and c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,32 +16,30 @@ from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm
 from tempplug.options import COLDEST
+from tempplug.parts import Parts
 from tempplug.precision import at_least_float32
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
 from tempplug.views import check_rows, read_row_arguments
 
-if TYPE_CHECKING:
-    from tempplug.loss import ContrastiveLoss
 
-
-def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, Any]) -> Views:
+def views_of_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> Views:
     """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
     refuse_fake(scores, *given.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
         if name in given:
             raise ConfigError(f"{name}= is no argument of from_scores: scores of hard negatives are the columns from N on.")
-    refuse_cosines_only(loss_fn)
+    refuse_cosines_only(parts)
     if scores.ndim != 2 or 0 in scores.shape:
         raise ShapeError(f"scores of shape {list(scores.shape)} must be [N, M], one row an anchor, neither number 0.")
-    (size, columns), device, masks = scores.shape, scores.device, loss_fn.layout.name == "masks"
+    (size, columns), device, masks = scores.shape, scores.device, parts.layout.name == "masks"
     if columns < size and not masks:
         raise ShapeError(
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
-    check_read(given, loss_fn.strategy, loss_fn.layout, loss_fn._read_by_negatives | loss_fn.objective.takes)
-    labels, index, uncertainty = check_rows(given, device, size, columns, loss_fn._read_by_negatives)
+    check_read(given, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
+    labels, index, uncertainty = check_rows(given, device, size, columns, parts.read_by_terms)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
@@ -68,7 +66,7 @@ def views_of_scores(loss_fn: ContrastiveLoss, scores: Tensor, given: dict[str, A
         positive_mask=given.get("positive_mask"),
         negative_mask=given.get("negative_mask"),
         scores=scores,
-        row_arguments=read_row_arguments(loss_fn, given, rows),
+        row_arguments=read_row_arguments(parts, given, rows),
     )
 
 
@@ -86,22 +84,22 @@ def _check_range(scores: Tensor) -> None:
         )
 
 
-def refuse_cosines_only(loss_fn: ContrastiveLoss) -> None:
+def refuse_cosines_only(parts: Parts) -> None:
     """Raises ConfigError where a part of the loss has no meaning for scores in place of cosines."""
-    layout = loss_fn.layout
-    if loss_fn.gather:
+    layout = parts.layout
+    if parts.gather:
         raise ConfigError(
-            f"gather={loss_fn.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows."
+            f"gather={parts.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows."
         )
-    if loss_fn.engine in ("tiled", "triton"):
-        raise ConfigError(f"engine='{loss_fn.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
+    if parts.engine in ("tiled", "triton"):
+        raise ConfigError(f"engine='{parts.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
     if not layout.takes_scores:
         raise ConfigError(
             f"layout '{layout.spec()}' needs similarities that scores of rows with columns do not hold: from_scores takes "
             "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'."
         )
-    parts: list[Strategy | NegativeTerm] = [loss_fn.strategy, *loss_fn.terms]
-    for part in parts:
+    with_domain: list[Strategy | NegativeTerm] = [parts.strategy, *parts.terms]
+    for part in with_domain:
         if part.cosines_only:
             raise ConfigError(
                 f"{part.kind} '{part.name}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "

@@ -16,7 +16,7 @@ from torch import Tensor
 from tempplug.pair_functions import PairFunction
 
 if TYPE_CHECKING:
-    from tempplug.strategies.logit_map import LogitMap
+    from tempplug.logit_map import LogitMap
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -69,17 +69,17 @@ class Wanted:
         top: how many of the most similar negatives, 0 for none.
         pair_function: f of whose values the sums are wanted in place of log-sum-exps; None for the latter.
         negative_count: whether the negatives that terms leave in are counted; otherwise the count is that of the roles.
-        more: whether anything beside sums and counts is wanted.
+        needs_pairs: whether anything beside sums and counts is wanted.
     """
 
     negative_similarity: bool = False
     top: int = 0
     pair_function: PairFunction | None = None
     negative_count: bool = False
-    more: bool = field(init=False)
+    needs_pairs: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        self.more = self.negative_similarity or self.top > 0
+        self.needs_pairs = self.negative_similarity or self.top > 0
 
 
 NOTHING = Wanted()

@@ -6,7 +6,8 @@ It must not know engines, and of strategies and objectives only what they read.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,19 +30,31 @@ from tempplug.inputs import (
     common_type,
 )
 from tempplug.layouts import Views
+from tempplug.memory import Memory, Setting
+from tempplug.parts import Parts
+from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
-
-if TYPE_CHECKING:
-    from tempplug.loss import ContrastiveLoss
 
 _PLAIN = (Tensor, nn.Parameter)
 # Arguments whose checks ask for nothing but type and shape, given that integers are int64.
 _BY_SHAPE = frozenset({"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask"})
-_MOST_KINDS = 256
 SCALE = 10
 """Temperatures from here on are taken for scales, 1/temperature: with cosines, no paper has one above 5."""
 # Beside the kinds: that rows of the processes were seen to differ.
 _MARKED = "marked"
+
+
+@dataclass(slots=True)
+class Inputs:
+    """The arguments of a call of one head, checked; the embeddings have one type."""
+
+    view_a: Tensor
+    view_b: Tensor | None
+    queue: Tensor | None
+    hard_negatives: Tensor | None
+    labels: Tensor | None
+    index: Tensor | None
+    uncertainty: Tensor | tuple[Tensor, Tensor] | None = None
 
 
 def split_heads(
@@ -68,30 +81,32 @@ def device_of(views: object) -> torch.device:
 
 
 def views_of_embeddings(
-    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any], heads: int
+    setting: Setting, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
 ) -> tuple[Views, Tensor | None]:
     """Returns the views of one head of a call, and which rows have no norm, None where all have one; raises as a call."""
-    if not loss_fn.gather:
-        return _own_views(loss_fn, view_a, view_b, given)
+    parts, memory = setting.parts, setting.memory
+    if not parts.gather:
+        return _own_views(setting, view_a, view_b, given)
     device = device_of(view_a)
     with distributed.refused_together(device, True):
-        views, without = _own_views(loss_fn, view_a, view_b, given)
+        views, without = _own_views(setting, view_a, view_b, given)
         if not distributed.active():
             return views, without
         of_anchors = {"labels": views.labels, "index": views.index}
-        for part in (loss_fn.strategy, loss_fn.objective):
+        for part in (parts.strategy, parts.objective):
             part.check_call({name: each for name, each in of_anchors.items() if each is not None})
-        mark = 0 if _MARKED in loss_fn._checked else distributed.mark_of(view_a)
-        call = call_of(loss_fn, views, {"view_a": view_a, "view_b": view_b, **given}, heads)
+        mark = 0 if _MARKED in memory.checked else distributed.mark_of(view_a)
+        call = call_of(setting, views, {"view_a": view_a, "view_b": view_b, **given})
     # Nothing that this process alone could refuse comes after this line.
     hard = 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
-    views.rows, of_hard = distributed.share_sizes(views.size, hard, device, mark, call)
-    loss_fn._checked.add(_MARKED)
+    rows, of_hard = distributed.share_sizes(views.size, hard, device, mark, call)
+    memory.checked.add(_MARKED)
     if views.hard_rows is not None:
-        views.hard_rows = views.hard_rows + views.rows.offset
-    if loss_fn.gather == "ring":
-        views.chunk, views.hard_sizes = views.rows.rank, of_hard.sizes
-    else:
+        views.hard_rows = views.hard_rows + rows.offset
+    if parts.gather == "ring":
+        views.chunk, views.hard_sizes = rows.rank, of_hard.sizes
+    views.set_rows(rows)
+    if parts.gather != "ring":
         _gather(views, of_hard)
     return views, without
 
@@ -114,145 +129,148 @@ def _gather(views: Views, of_hard: Rows) -> None:
         views.all_joined = torch.cat([views.all_a, views.all_b])
 
 
-def _own_views(
-    loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]
-) -> tuple[Views, Tensor | None]:
+def _own_views(setting: Setting, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Views, Tensor | None]:
     """Returns what `views_of_embeddings` does, of this process alone."""
-    layout = loss_fn.layout
-    # Checks that passed for a kind of call are not repeated for calls of that kind; a graph keeps nothing.
-    key = None if torch.compiler.is_compiling() else _kind(loss_fn, view_a, view_b, given)
-    precision, uncertainty = None, None
-    queue, extra = given.get("queue"), given.get("hard_negatives")
-    labels, index = given.get("labels"), given.get("index")
-    if key is None or key not in loss_fn._checked:
-        refuse_fake(view_a, view_b, *given.values())
-        before = view_a, view_b, queue, extra, labels, index
-        queue, extra, labels, index, uncertainty = _check(loss_fn, view_a, view_b, given)
-        precision, (first, view_b, queue, extra) = common_type(view_a, view_b, queue, extra)
-        view_a = view_a if first is None else first
-        after = view_a, view_b, queue, extra, labels, index
-        if key is not None and given.keys() <= _BY_SHAPE and all(a is b for a, b in zip(before, after, strict=True)):
-            if len(loss_fn._checked) >= _MOST_KINDS:
-                loss_fn._checked.clear()
-            loss_fn._checked.add(key)
-    joins = view_b is not None and layout.joins_views
-    own: list[Tensor] = [view_a]
-    others: list[Tensor] = []
-    if view_b is not None:
-        (own if joins else others).append(view_b)
-    others += [each for each in (queue, extra) if each is not None]
-    # Rows of a group are one tensor: fewer passes over memory, each of which takes time of a small batch.
-    apart = loss_fn.gather or joins or view_b is None
-    groups = [own, *([each] for each in others)] if apart else [own, others]
-    (anchors, *candidates), without = unit_groups(groups, loss_fn.engine == "dense")
-    if without is not None:
-        for name, each in (("view_a", view_a), ("view_b", view_b), ("queue", queue), ("hard_negatives", extra)):
-            if each is not None:
-                check_finite(name, each)
-        if given.get("hard_negatives") is not None:
-            told = check_padding(without, given["hard_negatives"], given.get("hard_negative_mask"))
-            if told:
-                loss_fn._warn("padding", told)
-    size = view_a.shape[0]
+    parts, inputs = setting.parts, _inputs(setting, view_a, view_b, given)
+    size, hard = view_a.shape[0], given.get("hard_negatives")
     views = Views(
         size=size,
         rows=distributed.rows_of_one(size),
         device=view_a.device,
-        precision=precision or view_a.dtype,
-        labels=labels,
-        all_labels=labels,
-        index=index,
-        uncertainty=uncertainty,
+        precision=inputs.view_a.dtype,
+        labels=inputs.labels,
+        all_labels=inputs.labels,
+        index=inputs.index,
+        uncertainty=inputs.uncertainty,
         positive_mask=given.get("positive_mask"),
         negative_mask=given.get("negative_mask"),
     )
-    hard = given.get("hard_negatives")
+    without = _normalise(parts, inputs, views, setting.plain)
+    if without is not None:
+        for name in ("view_a", "view_b", "queue", "hard_negatives"):
+            if getattr(inputs, name) is not None:
+                check_finite(name, getattr(inputs, name))
+        if hard is not None:
+            told = check_padding(without, hard, given.get("hard_negative_mask"))
+            if told:
+                setting.memory.warn("padding", told)
     if hard is not None and hard.ndim == 3:
         views.hard_rows = torch.arange(hard.shape[0], device=views.device).repeat_interleave(hard.shape[1])
         mask = given.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
-    if loss_fn._read_by_negatives:
-        rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard}
-        views.row_arguments = read_row_arguments(loss_fn, given, rows)
-    if joins:
-        views.joined = views.all_joined = anchors
-    else:
-        views.view_a = views.all_a = anchors
-    if not apart and len(others) > 1:
-        (views.candidates,) = candidates
-        candidates = list(views.candidates.split_with_sizes([each.shape[0] for each in others]))
-    if view_b is not None and not joins:
-        views.view_b = candidates.pop(0)
-    views.queue = None if queue is None else candidates.pop(0)
-    views.hard_negatives = None if extra is None else candidates.pop(0)
-    views.all_b = views.view_b
+    if parts.terms:
+        rows = {"view_a": inputs.view_a, "view_b": inputs.view_b, "queue": inputs.queue, "hard_negatives": hard}
+        views.row_arguments = read_row_arguments(parts, given, rows)
     return views, without
 
 
-def _kind(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Hashable:
+def _normalise(parts: Parts, inputs: Inputs, views: Views, plain: bool) -> Tensor | None:
+    """Sets the unit rows of the views; returns which rows of all have no norm, None where all have one."""
+    view_a, view_b, queue, hard = inputs.view_a, inputs.view_b, inputs.queue, inputs.hard_negatives
+    joins = view_b is not None and parts.layout.joins_views
+    groups = [[view_a]] if view_b is None else [[view_a, view_b]] if joins else [[view_a], [view_b]]
+    others = [each for each in (queue, hard) if each is not None]
+    # Rows of a group are one tensor: fewer passes over memory, each of which takes time of a small batch.
+    together = view_b is not None and not joins and not parts.gather
+    if together:
+        groups[1] += others
+    else:
+        groups += [[each] for each in others]
+    (first, *rest), without = unit_groups(groups, parts.engine == "dense", plain)
+    if together and others:
+        views.candidates = rest[0]
+        rest = list(rest[0].split_with_sizes([each.shape[0] for each in groups[1]]))
+    if joins:
+        views.joined = views.all_joined = first
+    else:
+        views.view_a = views.all_a = first
+        if view_b is not None:
+            views.view_b = views.all_b = rest.pop(0)
+    views.queue = None if queue is None else rest.pop(0)
+    views.hard_negatives = None if hard is None else rest.pop(0)
+    return without
+
+
+def _inputs(setting: Setting, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Inputs:
+    """Returns the arguments of a call, checked; of a kind of call once, while graphs and transforms keep nothing."""
+    parts, memory, hard = setting.parts, setting.memory, given.get("hard_negatives")
+    kind = None if setting.plain else _kind(parts, view_a, view_b, given)
+    if kind is not None and kind in memory.checked:
+        hard = hard if hard is None or hard.ndim == 2 else hard.flatten(0, 1)
+        return Inputs(view_a, view_b, given.get("queue"), hard, given.get("labels"), given.get("index"))
+    refuse_fake(view_a, view_b, *given.values())
+    inputs = _check(parts, memory, view_a, view_b, given)
+    raw = {"view_a": view_a, "view_b": view_b, **given}
+    # What the checks convert to another type, they must see again.
+    by_shape = kind is not None and given.keys() <= _BY_SHAPE
+    if by_shape and all(each is None or getattr(inputs, name, each).dtype is each.dtype for name, each in raw.items()):
+        memory.check_passed(kind)
+    return inputs
+
+
+def _kind(parts: Parts, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Hashable:
     """Returns what the checks of shapes depend on; None where an argument is no ordinary tensor."""
-    kind: list[Hashable] = [loss_fn.layout, loss_fn.strategy.name, loss_fn.objective.name]
-    for name, each in (("view_a", view_a), ("view_b", view_b), *given.items()):
+    kind: list[Hashable] = [parts.layout, parts.strategy.name, parts.objective.name]
+    for name, each in {"view_a": view_a, "view_b": view_b, **given}.items():
         if each is not None:
             if type(each) not in _PLAIN or each.is_nested or each.layout is not torch.strided:
                 return None
-            kind.extend((name, each.shape, each.dtype, each.device))
+            kind += name, each.shape, each.dtype, each.device
     return tuple(kind)
 
 
-def _check(loss_fn: ContrastiveLoss, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
-    """Raises what is wrong; returns queue, hard negatives [H, D], labels and index as int64, and uncertainty."""
-    layout, negatives = loss_fn.layout, loss_fn._read_by_negatives
-    _warn_of_scale(loss_fn)
+def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Inputs:
+    """Raises what is wrong; returns the arguments in their types."""
+    layout, read_by_terms = parts.layout, parts.read_by_terms
+    _warn_of_scale(parts.strategy, memory)
     device = device_of(view_a)
     size, dimension = check_embeddings("view_a", view_a, device).shape
     if view_b is not None:
         check_embeddings("view_b", view_b, device, dimension)
         if view_b.shape[0] != size and layout.name != "masks":
             raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-    if not given:
-        return None, None, None, None, None
-    check_read(given, loss_fn.strategy, layout, negatives | loss_fn.objective.takes)
+    check_read(given, parts.strategy, layout, read_by_terms | parts.objective.takes)
     queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
-    extra = check_hard_negatives(given.get("hard_negatives"), device, size, dimension)
     hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
+    extra = check_hard_negatives(hard, device, size, dimension)
     if mask is not None:
         if hard is None or hard.ndim != 3:
             raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
         check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-    return queue, extra, *check_rows(given, device, size, size if view_b is None else view_b.shape[0], negatives)
+    rows = check_rows(given, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
+    return Inputs(*common_type(view_a, view_b, queue, extra), *rows)
 
 
-def _warn_of_scale(loss_fn: ContrastiveLoss) -> None:
+def _warn_of_scale(strategy: Strategy, memory: Memory) -> None:
     """Warns where a temperature is so high that it must be a scale: cosines divided by it are all but equal."""
-    for name, value in loss_fn.strategy.options.items():
+    for name, value in strategy.options.items():
         if "temperature" in name and name != "temperature_max" and isinstance(value, float | int) and value >= SCALE:
-            loss_fn._warn(
+            memory.warn(
                 "scale",
-                f"{loss_fn.strategy.where(name, value)} divides cosines, which lie in [-1, 1], so that nearly nothing is left "
+                f"{strategy.where(name, value)} divides cosines, which lie in [-1, 1], so that nearly nothing is left "
                 f"of their differences: a scale of {value:g}, 1/temperature, is {name}={1 / value:g}.",
             )
 
 
 def check_rows(
-    given: Mapping[str, Any], device: torch.device, size: int, candidates: int, negatives: Set[str]
+    given: Mapping[str, Any], device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
 ) -> tuple[Any, ...]:
     """Returns labels and index as int64, and uncertainty, each None where not given; raises as `inputs.check_tensor`."""
     for name in ("positive_mask", "negative_mask"):
         check_mask(name, given.get(name), device, (size, candidates))
     labels, index = given.get("labels"), given.get("index")
-    if isinstance(index, Mapping) and "index" in negatives:
+    if isinstance(index, Mapping) and "index" in read_by_terms:
         index = index.get("view_a")
     labels, index = check_integers("labels", labels, device, size), check_integers("index", index, device, size)
     return labels, index, check_uncertainty(given.get("uncertainty"), device, size)
 
 
 def read_row_arguments(
-    loss_fn: ContrastiveLoss, given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
+    parts: Parts, given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
 ) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
     """Returns what terms on negatives read of the rows, as of `tempplug.layouts.Views`, of one process; they check it."""
-    names = loss_fn._read_by_negatives & given.keys()
+    names = parts.read_by_terms & given.keys()
     found = {name: check_row_argument(name, given[name], rows) for name in sorted(names)}
-    for term in loss_fn.terms:
-        term.check_arguments(found, loss_fn.layout)
+    for term in parts.terms:
+        term.check_arguments(found, parts.layout)
     return {name: {part: (local[part], local[part]) for part in sorted(local)} for name, local in found.items()}

@@ -51,7 +51,7 @@ class _PairLoss(LibraryLoss):
         refuse_missing(self.contrastive_loss.terms, (), "pytorch-metric-learning")
         if not _of_cosines(self.distance):
             try:
-                refuse_cosines_only(self.contrastive_loss)
+                refuse_cosines_only(self.contrastive_loss.parts)
             except ConfigError as error:
                 raise ConfigError(f"distance={type(self.distance).__name__}() gives scores, no cosines: {error}") from error
 

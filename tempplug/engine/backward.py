@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tempplug.engine import gemm
-from tempplug.engine.forward import EVERY, Addition, Pass, Sums, part
+from tempplug.engine.forward import EVERY, Pass
+from tempplug.engine.sums import Addition, Sums, select
 from tempplug.engine.tiles import Tile
 from tempplug.engine.workers import in_order
 
@@ -30,7 +31,7 @@ class Total:
         if rows is None and self._sum is None:
             self._sum = product
             return
-        part(self.whole(), rows).add_(product)
+        select(self.whole(), rows).add_(product)
 
     def whole(self) -> Tensor:
         """Returns the gradient, which may be added to."""
@@ -65,10 +66,6 @@ class Share:
             self.factor = self.gradient / total if logarithm else self.gradient
 
 
-def _whole(total: Total | None) -> Tensor | None:
-    return None if total is None else total.whole()
-
-
 def spread(of_rows: Tensor, of_columns: Tensor, tile: Tile) -> Tensor:
     """Returns the numbers of a tile's rows, [R, 1]; plus those of its columns where these are anchors as well, [R, C]."""
     rows = (of_rows if tile.rows is None else of_rows[tile.rows]).unsqueeze(1)
@@ -85,6 +82,8 @@ class Backward:
 
     Attributes:
         of_offset: the gradient of the offset, after `run`; None where it is not wanted.
+        of_similarity: [N] gradient of the positives' similarities, that of their logits included where the map gives its slope.
+        of_scaled: [N] gradient of the logits of positives that a linear map scales.
         negatives: share of each negative in the sum of its row.
         columns: share of each negative in the sum of its column, of a mirrored block; otherwise ``negatives``.
         positives: share of each positive in the sum of its row; None where positions give the one positive.
@@ -101,6 +100,11 @@ class Backward:
     def __init__(self, work: Pass, gradients: Sequence[Tensor | None], wants: Sequence[bool]) -> None:
         self.work = work
         self.of_similarity, of_logit, of_positive, of_negative, of_columns, self.of_top = gradients
+        self.of_scaled = None
+        if of_logit is not None and work.positive_slope is not None:
+            of_pairs = of_logit * work.positive_slope
+            self.of_similarity = of_pairs if self.of_similarity is None else of_pairs.add_(self.of_similarity)
+            self.of_scaled, of_logit = of_logit, None
         roles, scale = work.roles, work.scale
         logarithm, paired = work.wanted.pair_function is None, roles.fewest_positives > 0
         full = roles.without_negatives is None and not work.terms
@@ -136,7 +140,7 @@ class Backward:
         for found in in_order(self._products_of, work.plan.tiles, work.threads):
             for add, rows, more in found:
                 add(rows, more)
-        out = [(_whole(first), _whole(second)) for first, second in self.out]
+        out = [(first.whole() if first else None, second.whole() if second else None) for first, second in self.out]
         (anchors, candidates), (of_left, of_right) = work.products[0], out[0]
         if self.scaled and work.scale is not None and of_left is not None:
             self.of_learned[0] = self._of_scale(work.scale, of_left, of_right)
@@ -176,7 +180,7 @@ class Backward:
             along, (of_left, of_right) = weights * slopes[index] if slopes else weights, self.out[index]
             if positive is not None and self.in_tiles is not None and index == 0:
                 along = along.addcmul(spread(self.in_tiles, self.in_tiles, tile), positive)
-            if work.narrow:
+            if work.in_bfloat16:
                 along = along.bfloat16()
             if of_left is not None:
                 product = gemm.times(along, right if tile.columns is None else right[tile.columns])
@@ -190,7 +194,7 @@ class Backward:
 
     def _of_sums(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> Tensor:
         """Returns the gradient of a tile's logits that comes from the sums, written over ``weights`` (f', or base-2 logits)."""
-        if self.work.around:
+        if self.work.shifted:
             return self._softmaxes(tile, weights, positive)
         if positive is None or self.positives is None:
             return weights.mul_(spread(self.negatives.factor, self.columns.factor, tile))
@@ -220,7 +224,7 @@ class Backward:
     def _add_offset(self, rows: slice | None, more: Tensor) -> None:
         scale = self.work.scale
         if scale is not None:
-            more = more / (part(scale, rows) if scale.ndim else scale)
+            more = more / (select(scale, rows) if scale.ndim else scale)
         self.of_offset = more.sum() if self.of_offset is None else self.of_offset + more.sum()
 
     def _softmaxes(self, tile: Tile, logits: Tensor, positive: Tensor | None) -> Tensor:
@@ -232,9 +236,9 @@ class Backward:
             groups = [(at_negatives, self.negatives, self.columns), (at_positives, self.positives, self.positives)]
         total: Tensor | None = None
         for each, own, across in groups:
-            softmax = (each - part(own.lse, tile.rows)[:, None]).exp2_().mul_(part(own.gradient, tile.rows)[:, None])
+            softmax = (each - select(own.lse, tile.rows)[:, None]).exp2_().mul_(select(own.gradient, tile.rows)[:, None])
             if tile.both:
-                softmax.add_((each - part(across.lse, tile.columns)).exp2_().mul_(part(across.gradient, tile.columns)))
+                softmax.add_((each - select(across.lse, tile.columns)).exp2_().mul_(select(across.gradient, tile.columns)))
             total = softmax if total is None else total.add_(softmax)
         return logits if total is None else total
 
@@ -243,14 +247,14 @@ class Backward:
         if self.work.top is None:
             raise RuntimeError("no top logits were found.")
         start = 0 if tile.columns is None else tile.columns.start
-        place = part(self.work.top[2], tile.rows) - start
+        place = select(self.work.top[2], tile.rows) - start
         inside = (place >= 0) & (place < weights.shape[1])
-        weights.scatter_add_(1, place.clamp(0, weights.shape[1] - 1), part(gradient, tile.rows) * inside)
+        weights.scatter_add_(1, place.clamp(0, weights.shape[1] - 1), select(gradient, tile.rows) * inside)
 
     def _of_what_is_learned(self, tile: Tile, weights: Tensor) -> tuple[Tensor | None, ...]:
         """Returns a tile's gradient of what the map learns, found by autograd."""
         (left, right), logit_map = self.work.factors, self.work.map
-        similarity = gemm.outer(part(left, tile.rows), part(right, tile.columns))
+        similarity = gemm.outer(select(left, tile.rows), select(right, tile.columns))
         with torch.enable_grad():
             bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)
             return torch.autograd.grad(bound.logit(similarity), self.work.learned, weights, allow_unused=True)
@@ -269,20 +273,24 @@ class Backward:
                 along = along.sum() + torch.linalg.vecdot(candidates, of_right).sum()
             along = along / 2
         if self.in_tiles is not None and self.of_similarity is not None:  # what came that way has no scale in it
-            apart = self.of_similarity * self.work.similarity
-            along = along - apart if scale.ndim else along.sum() - apart.sum()
-        return (along if scale.ndim else along.sum()) / scale
+            positives = self.of_similarity * self.work.similarity
+            along = along - positives if scale.ndim else along.sum() - positives.sum()
+        of_scale = (along if scale.ndim else along.sum()) / scale
+        if self.of_scaled is not None:
+            positives = self.of_scaled * self.work.similarity
+            of_scale = of_scale + (positives if scale.ndim else positives.sum())
+        return of_scale
 
     def _add_pairs(self, gradient: Tensor, of_anchors: Tensor | None, of_candidates: Tensor | None) -> None:
         """Adds the gradient of the positive pairs' similarities to that of their two ends."""
-        (anchors, candidates), pairing = self.work.products[0], self.work.roles.positives
-        if pairing is None:
+        (anchors, candidates), roles = self.work.products[0], self.work.roles
+        if roles.positives is None:
             raise RuntimeError("labels or masks decide which pairs are positives.")
         factor = gradient.unsqueeze(1)
         if of_anchors is not None and of_candidates is of_anchors:
-            factor = factor + pairing.partners(factor)  # each pair has both its ends among the anchors
+            factor = factor + roles.partners(factor)  # each pair has both its ends among the anchors
         if of_anchors is not None:
-            of_anchors.addcmul_(pairing.partners(candidates), factor)
+            of_anchors.addcmul_(roles.partners(candidates), factor)
         if of_candidates is not None and of_candidates is not of_anchors:
-            for start, stop, shift in pairing.runs:
+            for start, stop, shift in roles.positives.runs:
                 of_candidates[start + shift : stop + shift].addcmul_(anchors[start:stop], factor[start:stop])

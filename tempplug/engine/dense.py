@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tempplug.negatives.base import TermMap
-from tempplug.roles import Block
-from tempplug.strategies.logit_map import LogitMap
+from tempplug.block import Block
+from tempplug.logit_map import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 
 EVERY = slice(None)
@@ -62,7 +62,7 @@ def dense_statistics(
     count = roles.positive_count
     if roles.positives is not None and roles.negatives_start:
         anchors = indices[0].squeeze(1)
-        positive_similarity = torch.linalg.vecdot(block.anchors, roles.positives.partners(block.candidates))
+        positive_similarity = torch.linalg.vecdot(block.anchors, roles.partners(block.candidates))
         positive_logit = logit_map.at(anchors, roles.positives.columns(anchors), paired=True).logit(positive_similarity)
     else:
         # From the matrix, which is there: a compiler finds them on its way over the rows.

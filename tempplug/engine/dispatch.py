@@ -12,13 +12,13 @@ from typing import get_args
 import torch
 from torch.torch_version import TorchVersion
 
+from tempplug.block import Block
 from tempplug.engine.dense import dense_similarity, dense_statistics
 from tempplug.engine.tiled import tiled_statistics
 from tempplug.engine.triton import mirrored_statistics, refusal, triton_statistics
 from tempplug.errors import ConfigError
-from tempplug.negatives.base import TermMap
-from tempplug.roles import Block
-from tempplug.strategies.logit_map import LogitMap
+from tempplug.logit_map import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.transforms import plain_only
 from tempplug.types import NOTHING, EngineName, RowStatistics, Wanted
 
@@ -44,11 +44,12 @@ def row_statistics(
     mirrored: bool = False,
     wanted: Wanted = NOTHING,
     terms: Sequence[TermMap] = (),
+    plain: bool | None = None,
 ) -> tuple[list[RowStatistics], EngineName]:
     """Returns the statistics of every row, and the name of the engine that computed them.
 
     With ``mirrored`` also those of the transposed block, which may come from the same pass; ``terms`` are added to the logits
-    of negatives.
+    of negatives; ``plain`` says whether plain operations alone will do, None to have that found out.
 
     Raises:
         ConfigError: the given engine cannot compute this block, or a term that is not symmetric would have to serve both
@@ -60,14 +61,13 @@ def row_statistics(
             f"the negative term {one_way[0]} is not symmetric, and both directions of a block were asked for at once: ask for "
             "each direction by itself, with a term of its own rows and columns."
         )
-    inside = plain_only()
+    inside = plain_only() if plain is None else plain
     if inside and engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{engine}' has no rule for the transforms of torch.func: use engine='dense', or 'auto'.")
-    only_sums = not (wanted.more or wanted.pair_function or len(terms))
+    only_sums = not (wanted.needs_pairs or wanted.pair_function or len(terms))
     if engine == "auto":
-        plain = inside or block.scores is not None
-        engine = "dense" if plain else "tiled"
-        if engine == "tiled" and only_sums and _measured(block, logit_map):
+        engine = "dense" if inside or block.scores is not None else "tiled"
+        if engine == "tiled" and only_sums and block.anchors.is_cuda and _measured(block, logit_map):
             engine = "triton"
     if engine == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms), engine
@@ -88,7 +88,7 @@ def row_statistics(
 def _measured(block: Block, logit_map: LogitMap) -> bool:
     """Returns whether a measurement says that this card is fastest with ``triton``, which can do this block."""
     anchors = block.anchors
-    if not anchors.is_cuda or block.precision is not torch.bfloat16 or len(anchors) * len(block.candidates) < MANY_PAIRS:
+    if block.precision is not torch.bfloat16 or len(anchors) * len(block.candidates) < MANY_PAIRS:
         return False
     if TorchVersion(torch.__version__) < MEASURED_TORCH or torch.cuda.get_device_capability(anchors.device) not in MEASURED:
         return False

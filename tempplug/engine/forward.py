@@ -7,100 +7,37 @@ the former has fewer steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine import gemm, workers
+from tempplug.engine.sums import LARGEST_LOGIT, LN2, Addition, Sums, select
 from tempplug.engine.tiles import Marks, Tile, make_plan
 from tempplug.engine.workers import in_order
-from tempplug.negatives.base import TermMap, WeightMap
-from tempplug.roles import Block
-from tempplug.strategies.logit_map import LOG2E, LogitMap
+from tempplug.logit_map import LOG2E, LogitMap
+from tempplug.pair_functions import PairFunction
+from tempplug.roles import PairRoles
 from tempplug.strategies.maps import ScaleMap
+from tempplug.term_map import TermMap, WeightMap
 from tempplug.types import Wanted
 
 # Numbers that a pass keeps for its backward pass, 64 MiB in float32; of larger blocks the tiles are computed again.
 KEPT = 16 << 20
 # The same on a GPU, 1 GiB in float32.
 GPU_KEPT = 256 << 20
-# Logits up to here, in nats, leave room in float32 for sums of exp and for gradients of any usual size.
-LARGEST_LOGIT = 50.0
-# What sums of exp are within if no summand has overflowed or lost digits by underflow.
-EXACT = math.exp(-LARGEST_LOGIT), math.exp(LARGEST_LOGIT + 12)
-LN2 = math.log(2)
 EVERY = slice(None)
 
 
-def part(whole: Tensor, where: slice | None) -> Tensor:
-    """Returns some rows, or all of them without an operation."""
-    return whole if where is None else whole[where]
-
-
-Addition = tuple[Callable[[Any, Any], None], Any, Any]
-"""What adds something to a sum, to which rows, and what."""
-
-
-class Sums:
-    """Sums of the rows of tiles: plain, or of 2^(l - most), with ``around``, of base-2 logits that are added.
-
-    Attributes:
-        total: [N] the sums so far; None before the first.
-        most: [N] the largest base-2 logit of each row so far; None of plain sums.
-    """
-
-    total: Tensor | None = None
-    most: Tensor | None = None
-
-    def __init__(self, count: int, like: Tensor, around: bool) -> None:
-        self.count, self.like, self.around = count, like, around
-
-    def of_tile(self, values: Tensor, along: int) -> tuple[Tensor, Tensor | None]:
-        """Returns the sums of a tile [R, C] along a dimension, and the largest logits that were subtracted, if any."""
-        if not self.around:
-            return values.sum(along), None
-        # The smallest number and not -inf, whose difference to itself is none.
-        most = values.amax(along).clamp_(min=torch.finfo(values.dtype).min)
-        return (values - most.unsqueeze(along)).exp2_().sum(along), most
-
-    def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
-        """Adds the result of `of_tile` to some rows; None means all."""
-        more, level = found
-        if rows is None and self.total is None:
-            self.total, self.most = found
-            return
-        if self.total is None:
-            self.total = self.like.new_zeros(self.count)
-            self.most = self.like.new_full((self.count,), torch.finfo(self.like.dtype).min) if self.around else None
-        total = part(self.total, rows)
-        if self.most is None or level is None:
-            total.add_(more)
-            return
-        most = part(self.most, rows)
-        highest = torch.maximum(most, level)
-        total.mul_(torch.exp2(most - highest)).add_(more.mul_(torch.exp2(level - highest)))
-        most.copy_(highest)
-
-    @property
-    def sums(self) -> Tensor:
-        """The sums of all rows, [N]."""
-        return self.like.new_zeros(self.count) if self.total is None else self.total
-
-    def exact(self) -> bool:
-        """Returns whether no summand of exp can have overflowed or underflowed; asking waits for the device."""
-        low, high = torch.aminmax(self.sums)
-        return low.item() > EXACT[0] and high.item() < EXACT[1]
-
-    def logarithm(self) -> Tensor:
-        """Returns the logarithm of the sums of exp."""
-        return self.sums.log() if self.most is None else self.sums.log2().add_(self.most).mul_(LN2)
-
-    def result(self, wanted: Wanted) -> Tensor:
-        """Returns the logarithm of sums of exp, or the sums of a pair function."""
-        return self.logarithm() if wanted.pair_function is None else self.sums.clone()
+def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
+    """Returns the map for similarities [N] of each anchor with its positive; with itself where it has several."""
+    if logit_map.uniform:
+        return logit_map
+    rows = torch.arange(roles.anchors, device=roles.device)
+    return logit_map.at(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
 
 
 @dataclass(slots=True)
@@ -110,8 +47,8 @@ class Values:
     Attributes:
         similarity: overwritten unless more than sums is wanted.
         logit: in nats, where they were computed.
-        values: the summands, 0 where a pair has no role; with `Pass.around` base-2 logits, -inf without a role.
-        weights: f' of each pair; with `Pass.around` the same logits.
+        values: the summands, 0 where a pair has no role; with `Pass.shifted` base-2 logits, -inf without a role.
+        weights: f' of each pair; with `Pass.shifted` the same logits.
         slopes: of the logits along each product.
         positive: 1 for positives and 0 for others; None where positions decide it.
         left_in: 1 for negatives that no term leaves out and 0 for others, where these are counted.
@@ -136,18 +73,20 @@ class Pass:
         mean: [N] softmax-weighted mean similarity of the negatives, after `forward`, where it is wanted.
         count: [N] how many negatives no term leaves out, after `forward`; None where it is not wanted or there are no terms.
         products: rows whose products the map reads; the first are anchors and candidates, whose product is the similarity.
-        narrow: whether products have factors in bfloat16, as the embeddings had.
+        in_bfloat16: whether products have factors in bfloat16, as the embeddings had.
         factors: what gives the similarities when multiplied.
         scale: of a linear map, whose gradient needs no tile; None of other maps.
+        positive_slope: dl/ds of each row's positives, after `forward`, where it returns their logits; [] or [N].
         learned: what carries gradient in other maps: autograd finds their gradients tile by tile.
         marks: of positives given by labels or masks; None where positions give the one positive of each row.
         safe: whether sums of exp cannot overflow; otherwise `forward` checks the sums.
-        around: whether sums are relative to the largest logit of each row, see `Sums`.
+        shifted: whether sums are relative to the largest logit of each row, see `Sums`.
         folded: whether the slope is already multiplied into the weights that are kept.
         keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
     """
 
     mean: Tensor | None = None
+    positive_slope: Tensor | None = None
     count: Sums | None = None
 
     def __init__(
@@ -162,6 +101,7 @@ class Pass:
     ) -> None:
         self.roles = roles = block.roles
         self.map, self.wanted, self.terms, self.mirrored = logit_map, wanted, terms, mirrored
+        self.pair = wanted.pair_function
         self.learns_offset = offset is not None and offset.requires_grad
         self.offset = None if offset is None else offset.detach()
         anchors = block.bare[0]
@@ -169,19 +109,19 @@ class Pass:
         for left, right in logit_map.products:
             own = left.detach()
             self.products.append((own, own if right is left else right.detach()))
-        self.narrow = gemm.narrow(anchors, block.precision)
-        self.factors = gemm.split(block.bare) if self.narrow else block.bare
-        self.scale = logit_map.detached().scale if isinstance(logit_map, ScaleMap) and logit_map.linear else None
+        self.in_bfloat16 = gemm.in_bfloat16(anchors, block.precision)
+        self.factors = gemm.split(block.bare) if self.in_bfloat16 else block.bare
+        self.scale = logit_map.scale.detach() if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
-        half = roles.square and logit_map.symmetric and not wanted.more
+        half = roles.square and logit_map.symmetric and not wanted.needs_pairs
         for each in terms:
             half = half and each.symmetric
         self.plan = make_plan(roles.shape, half, mirrored, anchors.device)
         self.marks = None if roles.positives is not None else Marks(roles, anchors.dtype)
         self.similarity = block.positive_similarity
         bound = logit_map.bound
-        self.safe = wanted.pair_function is not None or (bound <= LARGEST_LOGIT and not terms)
-        self.around = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
+        self.safe = self.pair is not None or (bound <= LARGEST_LOGIT and not terms)
+        self.shifted = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
         self.kept: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
         worth = anchors.is_cpu and self.plan.pairs >= workers.WORTH_THREADS
         self.threads = torch.get_num_threads() if worth else 1
@@ -193,24 +133,24 @@ class Pass:
         """
         anchors, candidates = self.products[0]
         several = self.marks is not None
-        self.negative = Sums(anchors.shape[0], anchors, self.around)
-        self.positive = Sums(anchors.shape[0], anchors, self.around) if several else None
-        self.columns = Sums(candidates.shape[0], anchors, self.around) if self.mirrored else None
+        self.negative = Sums(anchors.shape[0], anchors, self.shifted)
+        self.positive = Sums(anchors.shape[0], anchors, self.shifted) if several else None
+        self.columns = Sums(candidates.shape[0], anchors, self.shifted) if self.mirrored else None
         self.count = Sums(anchors.shape[0], anchors, False) if self.wanted.negative_count and self.terms else None
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
         # A single slope is multiplied into the weights that are kept, unless something needs the weights without it.
-        apart = several or self.around or self.learned or self.wanted.top or self.learns_offset
+        apart = several or self.shifted or self.learned or self.wanted.top or self.learns_offset
         self.folded = not (apart or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
-        for found in in_order(self._sums_of, self.plan.tiles, self.threads):
-            for add, rows, more in found:
+        for additions in in_order(self._sums_of, self.plan.tiles, self.threads):
+            for add, rows, more in additions:
                 add(rows, more)
-        if not (self.safe or self.around):
+        if not (self.safe or self.shifted):
             sums = [each for each in (self.negative, self.positive, self.columns) if each is not None]
             if not all(each.exact() for each in sums):
-                self.around, self.kept = True, {}
+                self.shifted, self.kept = True, {}
                 return self.forward(keep)
         if self.wanted.negative_similarity:
             self.mean = self._mean_similarity()
@@ -251,7 +191,7 @@ class Pass:
 
     def _add_logits(self, rows: slice | None, more: Tensor) -> None:
         if self.logit is not None:
-            part(self.logit, rows).add_(more)
+            select(self.logit, rows).add_(more)
 
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
         """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
@@ -262,56 +202,64 @@ class Pass:
         similarity = outer(left, right if tile.columns is None else right[tile.columns])
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
-        pair, fill = self.wanted.pair_function, 0.0
-        exponential = not (self.around or pair)  # which weights multiply
-        terms: list[Tensor] = []
-        weights_of: list[Tensor] = []
-        for each in self.terms:
-            of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
-            if exponential and isinstance(of_tile, WeightMap):
-                weights_of.append(of_tile.weight(similarity))
-            else:
-                terms.append(of_tile.term(similarity))
-        if exponential and not (terms or self.wanted.more or self.logit is not None):
+        terms, weights = self._terms_of(tile, similarity) if self.terms else ([], [])
+        if self.pair is None and not (self.shifted or terms or self.wanted.needs_pairs or self.logit is not None):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
             found = Values(similarity, None, values, values, tuple(slopes), positive)
         else:
-            # A term may be the similarity itself.
-            own = similarity.clone() if self.wanted.more or terms else similarity
-            values, *slopes = bound.logit_and_slopes_(own)
-            values = values.contiguous()
-            for term in terms:
-                # Of a single positive, whose place is blank below, it does not matter.
-                values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
-            logit = values * LN2 if self.wanted.top or self.logit is not None else None
-            weights = values
-            if pair is not None and self.offset is not None:
-                shifted = torch.add(self.offset, values, alpha=LN2, out=values)
-                sign = None if positive is None else positive.mul(-2).add_(1)
-                if sign is not None:
-                    shifted.mul_(sign)
-                values = pair.value(shifted).contiguous() if summed else shifted
-                weights = pair.slope(shifted).contiguous() if weighed else values
-                if sign is not None and weighed:
-                    weights = weights * sign
-            elif self.around:
-                fill = -math.inf
-            else:
-                values.exp2_()
-            found = Values(similarity, logit, values, weights, tuple(slopes), positive)
-        for weight in weights_of:
+            found = self._from_logits(bound, similarity, positive, terms)
+            if self.pair is not None and self.offset is not None:
+                self._apply_(self.pair, self.offset, found, summed, weighed)
+            elif not self.shifted:
+                found.values.exp2_()
+        for weight in weights:
             found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
-        for numbers in (found.values,) if found.weights is found.values else (found.values, found.weights):
-            self._blank_(numbers, tile, fill)
+        fill = -math.inf if self.shifted else 0.0
+        self._blank_(found.values, tile, fill)
+        if found.weights is not found.values:
+            self._blank_(found.weights, tile, fill)
         if self.count is not None and summed:
-            found.left_in = torch.ones_like(values) if positive is None else 1 - positive
-            for weight in weights_of:
-                found.left_in.mul_(weight > 0)
-            for term in terms:
-                found.left_in.mul_(term > -math.inf)
+            found.left_in = torch.ones_like(found.values) if positive is None else 1 - positive
+            for kept in (*(weight > 0 for weight in weights), *(term > -math.inf for term in terms)):
+                found.left_in.mul_(kept)
             self._blank_(found.left_in, tile, 0.0)
         return found
+
+    def _terms_of(self, tile: Tile, similarity: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Returns what is added to the logits of a tile, and what its exponentials are multiplied by."""
+        added: list[Tensor] = []
+        weights: list[Tensor] = []
+        for each in self.terms:
+            of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
+            if isinstance(of_tile, WeightMap) and not (self.shifted or self.pair):
+                weights.append(of_tile.weight(similarity))
+            else:
+                added.append(of_tile.term(similarity))
+        return added, weights
+
+    def _from_logits(self, bound: LogitMap, similarity: Tensor, positive: Tensor | None, terms: Sequence[Tensor]) -> Values:
+        """Returns base-2 logits of a tile with its terms, as values and as weights."""
+        # A term may be the similarity itself.
+        values, *slopes = bound.logit_and_slopes_(similarity.clone() if self.wanted.needs_pairs or terms else similarity)
+        values = values.contiguous()
+        for term in terms:
+            # Of a single positive, whose place is blank later, it does not matter.
+            values.add_(term if positive is None else torch.where(positive > 0, 0.0, term), alpha=LOG2E)
+        logit = values * LN2 if self.wanted.top or self.logit is not None else None
+        return Values(similarity, logit, values, values, tuple(slopes), positive)
+
+    @staticmethod
+    def _apply_(pair: PairFunction, offset: Tensor, found: Values, summed: bool, weighed: bool) -> None:
+        """Puts f of logits in the place of base-2 logits, and f' in that of weights; of positives f(-l)."""
+        shifted = torch.add(offset, found.values, alpha=LN2, out=found.values)
+        sign = None if found.positive is None else found.positive.mul(-2).add_(1)
+        if sign is not None:
+            shifted.mul_(sign)
+        found.values = pair.value(shifted).contiguous() if summed else shifted
+        found.weights = pair.slope(shifted).contiguous() if weighed else found.values
+        if sign is not None and weighed:
+            found.weights = found.weights * sign
 
     def _blank_(self, numbers: Tensor, tile: Tile, value: float) -> None:
         """Writes a value over the pairs of a tile that have no role, or whose role positions decide."""
@@ -325,7 +273,7 @@ class Pass:
         values, positive = found.values, found.positive
         if positive is None:
             raise RuntimeError("positions decide which pairs are positives.")
-        if self.around:
+        if self.shifted:
             marked = positive > 0
             return values.masked_fill(~marked, -math.inf), values.masked_fill(marked, -math.inf)
         of_positives = values * positive
@@ -333,7 +281,7 @@ class Pass:
 
     def _note_top(self, tile: Tile, found: Values) -> None:
         """Puts the most similar negatives of a tile among those of the tiles before."""
-        rows = part(torch.arange(self.roles.anchors, device=self.similarity.device), tile.rows)
+        rows = select(torch.arange(self.roles.anchors, device=self.similarity.device), tile.rows)
         start = 0 if tile.columns is None else tile.columns.start
         logit, similarity = found.logit, found.similarity
         if logit is None:
@@ -345,7 +293,7 @@ class Pass:
             count = self.roles.anchors
             filled = similarity.new_full((count, wanted), -math.inf)
             self.top = filled, filled.clone(), torch.full((count, wanted), -1, device=logit.device)
-        have = [part(each, tile.rows) for each in self.top]
+        have = [select(each, tile.rows) for each in self.top]
         both = [torch.cat(pair, 1) for pair in zip(have, (similarity, logit, columns.expand_as(logit)), strict=True)]
         order = both[0].topk(wanted, 1).indices
         for whole, each in zip(have, both, strict=True):
@@ -353,22 +301,29 @@ class Pass:
 
     def _mean_similarity(self) -> Tensor:
         """Returns the softmax-weighted mean similarity of each row's negatives, [N]."""
-        mean, lse = torch.zeros_like(self.negative.sums), self.negative.logarithm()
+        mean, lse = torch.zeros_like(self.negative.sums), self.negative.result(True)
         lse.masked_fill_(lse == -math.inf, math.inf)  # a row without negatives has no shares
         for tile in self.plan.tiles:
             found = self.tile(tile)
             values = found.values if found.positive is None else self._parts(found)[1]
-            own = part(lse, tile.rows)[:, None]
-            softmax = (values - own / LN2).exp2_() if self.around else values * torch.exp(-own)
-            part(mean, tile.rows).add_(softmax.mul_(found.similarity).sum(1))
+            own = select(lse, tile.rows)[:, None]
+            softmax = (values - own / LN2).exp2_() if self.shifted else values * torch.exp(-own)
+            select(mean, tile.rows).add_(softmax.mul_(found.similarity).sum(1))
         return mean
 
     def _found(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
         logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
-        positive = None if self.positive is None else self.positive.result(self.wanted)
-        negative = self.negative.result(self.wanted)
-        columns = None if self.columns is None else self.columns.result(self.wanted)
+        if self.scale is not None:
+            logit, self.positive_slope = self.similarity * self.scale, self.scale
+        elif self.roles.fewest_positives and self.marks is None and not (self.learned or self.map.products):
+            # One evaluation gives both; autograd through the map would have another for the gradient.
+            logit, self.positive_slope = at_positives(self.map, self.roles).logit_and_slopes_(self.similarity.clone())
+            logit = logit * LN2
+        logarithm = self.pair is None
+        positive = None if self.positive is None else self.positive.result(logarithm)
+        negative = self.negative.result(logarithm)
+        columns = None if self.columns is None else self.columns.result(logarithm)
         # A copy, because a result that its own graph holds is not freed before the next collection.
         top = None if self.top is None else self.top[1].clone()
         return self.similarity.view_as(self.similarity), logit, positive, negative, columns, top

@@ -20,7 +20,7 @@ CHAIN = 192
 WIDENS = torch.version.cuda is not None and hasattr(torch.ops.aten.mm, "dtype")
 
 
-def narrow(anchors: Tensor, precision: torch.dtype) -> bool:
+def in_bfloat16(anchors: Tensor, precision: torch.dtype) -> bool:
     """Returns whether products have bfloat16 factors: those of bfloat16 embeddings, on a device that adds up in float32."""
     return WIDENS and anchors.is_cuda and precision is torch.bfloat16
 
@@ -45,7 +45,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
     """Returns a @ b.T, [N, M], from a [N, K] and b [M, K]."""
     if a.numel() * b.shape[0] >= SMALL and a.dtype is torch.float32 and a.is_cpu and product_route() == "onednn":
         return onednn_product(a, b)
-    return _product(a, b.t())
+    return torch.mm(a, b.t()) if a.dtype is not torch.bfloat16 else _product(a, b.t())
 
 
 def outer_in_short_chains(a: Tensor, b: Tensor) -> Tensor:
@@ -56,10 +56,11 @@ def outer_in_short_chains(a: Tensor, b: Tensor) -> Tensor:
     depth = a.shape[1]
     if not 1 < depth <= CHAIN or not a.is_cpu:
         return outer(a, b)
-    half = depth // 2
-    # Copied, because oneDNN takes a hundred times as long for rows with gaps between them.
-    first, second = a[:, :half].contiguous(), a[:, half:].contiguous()
-    third, fourth = (first, second) if b is a else (b[:, :half].contiguous(), b[:, half:].contiguous())
+    halves = [each.split_with_sizes((depth // 2, depth - depth // 2), 1) for each in ((a,) if b is a else (a, b))]
+    if a.numel() * b.shape[0] >= SMALL:
+        # Copied, because oneDNN takes a hundred times as long for rows with gaps between them.
+        halves = [(first.contiguous(), second.contiguous()) for first, second in halves]
+    (first, second), (third, fourth) = halves[0], halves[-1]
     return outer(first, third).add_(outer(second, fourth))
 
 

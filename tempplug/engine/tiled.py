@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.backward import Backward
-from tempplug.engine.forward import Pass
-from tempplug.negatives.base import TermMap
-from tempplug.roles import Block
-from tempplug.strategies.logit_map import LogitMap
+from tempplug.engine.forward import Pass, at_positives
+from tempplug.logit_map import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import NOTHING, RowStatistics, Wanted
 
 
@@ -42,12 +42,8 @@ def tiled_statistics(
     )
     if roles.positives is not None and not roles.positives.runs:
         logit = similarity  # of no positive any number does
-    elif logit is None:
-        bound = logit_map
-        if not logit_map.uniform:
-            rows = torch.arange(roles.anchors, device=roles.device)
-            bound = logit_map.at(rows, rows if roles.positives is None else roles.positives.columns(rows), paired=True)
-        logit = bound.logit(similarity)
+    elif logit is None:  # a map that learns, of whose curve autograd finds the gradient
+        logit = at_positives(logit_map, roles).logit(similarity)
     counts = roles.positive_count
     if positive is None:
         positive = logit if pair is None or offset is None else pair.value(-(logit + offset))

@@ -131,8 +131,9 @@ class Marks:
             self._complete = counts.is_cpu and int(counts.min()) == roles.candidates
         elif roles.anchor_labels is not None:
             # Numbers from 0, so that they are exact in any floating-point type up to 16 million rows.
-            anchors, candidates = (each.to(dtype) for each in roles.classes)
-            self._classes = anchors, candidates
+            anchors, candidates = roles.classes
+            numbers = anchors.to(dtype)
+            self._classes = numbers, numbers if candidates is anchors else candidates.to(dtype)
 
     def positive(self, tile: Tile, like: Tensor) -> Tensor | None:
         """Returns 1 where a pair of a tile is a positive and 0 elsewhere, as ``like``; None where positions decide it."""

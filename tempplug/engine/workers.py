@@ -27,13 +27,14 @@ _pool: tuple[int, int, ThreadPoolExecutor] | None = None
 
 
 def in_order(work: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> Iterator[Result]:
-    """Yields what ``work`` returns of each task, in their order, from this many threads.
+    """Returns what ``work`` returns of each task, one after the other in their order, from this many threads.
 
     A task must not touch the data of others. One thread means the caller's, with whatever threads torch uses there.
     """
-    if threads == 1:
-        yield from map(work, tasks)
-        return
+    return map(work, tasks) if threads == 1 else _from_threads(work, tasks, threads)
+
+
+def _from_threads(work: Callable[[Task], Result], tasks: Iterable[Task], threads: int) -> Iterator[Result]:
     inference = torch.is_inference_mode_enabled()
 
     def alone(task: Task) -> Result:

@@ -1,14 +1,15 @@
 """Pair layouts: which embeddings are anchors, which are candidates, and which pairs are positives.
 
-A layout turns the tensors of a call into one or two directions of anchors × candidates. It must not know any strategy,
+A layout turns the tensors of a call into one or several blocks of anchors × candidates. It must not know any strategy,
 engine or objective. Shapes: B local pairs, G global ones, N local anchors, M candidates, D dimensions, K queue rows.
 """
 
 from __future__ import annotations
 
 from tempplug.arguments import parse_spec
+from tempplug.block import Block
 from tempplug.errors import ConfigError, unknown
-from tempplug.layouts.base import Direction as Direction, PairLayout as PairLayout, Part as Part, Views as Views
+from tempplug.layouts.base import PairLayout as PairLayout, Part as Part, Views as Views
 from tempplug.layouts.built_in import (
     CrossView as CrossView,
     Labels as Labels,
@@ -19,6 +20,8 @@ from tempplug.layouts.built_in import (
 from tempplug.options import build
 from tempplug.types import LayoutName
 
+Direction = Block
+"""The former name."""
 LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
 
 

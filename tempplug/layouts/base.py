@@ -9,11 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.distributed import Rows
-from tempplug.errors import ShapeError
-from tempplug.negatives.base import Keys, LeftOut, TermMap
+from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import Configured
 from tempplug.roles import Pairing, PairRoles
+from tempplug.term_map import Keys, LeftOut, TermMap
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,6 +36,9 @@ class Views:
         row_arguments: other arguments on rows, by their name and that of the embeddings: of this process and of all.
         chunk: of a ring: the process whose rows alone the candidates are; None for all processes.
         hard_sizes: of a ring: how many hard negatives each process has.
+        start: number of the example of the first candidate of each view, among those of all processes.
+        count: how many candidates each view has.
+        place: where the rows of this process begin among the candidates of each view; None where they are not there.
     """
 
     size: int
@@ -62,21 +66,26 @@ class Views:
     row_arguments: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict)
     chunk: int | None = None
     hard_sizes: tuple[int, ...] = ()
+    start: int = field(init=False)
+    count: int = field(init=False)
+    place: int | None = field(init=False)
 
-    @property
-    def start(self) -> int:
-        """Number of the example of the first candidate of each view, among those of all processes."""
-        return 0 if self.chunk is None else sum(self.rows.sizes[: self.chunk])
+    def __post_init__(self) -> None:
+        self.set_rows(self.rows)
 
-    @property
-    def count(self) -> int:
-        """How many candidates each view has."""
-        return self.rows.total if self.chunk is None else self.rows.sizes[self.chunk]
+    def set_rows(self, rows: Rows) -> None:
+        """Sets which rows of all processes are candidates."""
+        self.rows = rows
+        if self.chunk is None:
+            self.start, self.count, self.place = 0, rows.total, rows.offset
+        else:
+            self.start, self.count = sum(rows.sizes[: self.chunk]), rows.sizes[self.chunk]
+            self.place = 0 if self.chunk == rows.rank else None
 
-    @property
-    def place(self) -> int | None:
-        """Where the rows of this process begin among the candidates of each view; None where they are not there."""
-        return self.rows.offset - self.start if self.chunk in (None, self.rows.rank) else None
+    def parts_of(self, block: Block) -> tuple[list[Part], list[Part]]:
+        """Returns the parts of the anchors and of the candidates of a block."""
+        of_anchors, of_candidates = block.arguments
+        return [self.part(each, False) for each in of_anchors], [self.part(each, block.everyone) for each in of_candidates]
 
     def numbers(self, part: Part) -> Tensor:
         """Returns the number of the example of each row of a part, -1 where it belongs to none."""
@@ -103,10 +112,6 @@ class Views:
         rows = self.rows_of(name)
         return Part(name, 0 if rows is None else rows.shape[0])
 
-    def scores_of(self, block: str) -> Tensor | None:
-        """Returns the caller's similarities of a block by its name, None where the call gave rows."""
-        return self.scores if self.scores is None or block != "ba" else self.scores[:, : self.size].T
-
 
 class Part(NamedTuple):
     """Rows of one argument of the call among the anchors or candidates of a block; ``everyone``: those of all processes."""
@@ -116,45 +121,8 @@ class Part(NamedTuple):
     everyone: bool = True
 
 
-@dataclass(slots=True, kw_only=True)
-class Direction:
-    """One block of similarities: anchors [N, D] against candidates [M, D], their roles, and what the call gives of the anchors.
-
-    Attributes:
-        name: of the block, of `tempplug.negatives.base.BLOCKS`; empty in layouts that have one kind of block.
-        arguments: names of the arguments whose rows are the anchors, and the candidates, in order.
-        everyone: whether candidates among the views are those of all processes.
-        paired: whether the block holds the positives of its anchors.
-        mirrored: whether the block is the transpose of the call's first one: the same pairs the other way round.
-        hidden: leaves out pairs that are negatives by ``roles``.
-    """
-
-    anchors: Tensor
-    candidates: Tensor
-    roles: PairRoles
-    labels: Tensor | None = None
-    index: Tensor | None = None
-    uncertainty: Tensor | None = None
-    name: str = ""
-    arguments: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    everyone: bool = True
-    paired: bool = True
-    mirrored: bool = False
-    hidden: tuple[TermMap, ...] = ()
-
-    def parts(self, views: Views) -> tuple[list[Part], list[Part]]:
-        """Returns the parts of the anchors and of the candidates."""
-        of_anchors, of_candidates = self.arguments
-        return [views.part(each, False) for each in of_anchors], [views.part(each, self.everyone) for each in of_candidates]
-
-    def bare(self) -> tuple[Tensor, Tensor]:
-        """Returns anchors and candidates without gradient."""
-        anchors = self.anchors.detach()
-        return anchors, anchors if self.candidates is self.anchors else self.candidates.detach()
-
-
 class PairLayout(Configured, ABC):
-    """Builds the directions of a call.
+    """Builds the blocks of a call.
 
     Attributes:
         takes: the optional arguments that this layout reads. ``labels``, ``index`` and ``uncertainty`` it passes on to
@@ -182,8 +150,8 @@ class PairLayout(Configured, ABC):
     joint: bool = False
 
     @abstractmethod
-    def build(self, views: Views) -> list[Direction]:
-        """Returns one direction, or both of a symmetric layout."""
+    def build(self, views: Views) -> list[Block]:
+        """Returns the blocks, that of the positives first."""
 
     def direction(
         self,
@@ -194,8 +162,8 @@ class PairLayout(Configured, ABC):
         *,
         everyone: bool = True,
         own_hard: bool = False,
-        **more: Any,
-    ) -> Direction:
+        **options: Any,
+    ) -> Block:
         """Returns a block of rows of the call, whose anchors and candidates are given by the names of the arguments.
 
         Hard negatives, the last candidates, may be absent in the call. With ``everyone`` the candidates among the views are
@@ -217,28 +185,35 @@ class PairLayout(Configured, ABC):
             others = views.candidates  # the same rows, which are one tensor already
         elif extra:
             others = torch.cat([others, *(each for each in map(views.rows_of, extra) if each is not None)])
-        labels, index, uncertainty = views.labels, views.index, self._uncertainty(views, anchors[0])
+        labels, index, uncertainty = views.labels, views.index, views.uncertainty
+        if uncertainty is not None:
+            uncertainty = self._uncertainty(uncertainty, anchors)
         if several:
-            labels = None if labels is None else torch.cat([labels, labels])
+            if labels is not None:
+                labels = torch.cat([labels, labels]) if roles.anchor_labels is None else roles.anchor_labels
             index = None if index is None else torch.cat([index, index])
-            second = self._uncertainty(views, anchors[1])
-            uncertainty = None if uncertainty is None or second is None else torch.cat([uncertainty, second])
-        found = Direction(
-            anchors=rows,
-            candidates=others,
-            roles=roles,
+        # Without gradient, and one tensor where they are one.
+        own = rows.detach()
+        block = Block(
+            rows,
+            others,
+            (own, own if others is rows else others.detach()),
+            roles,
+            precision=views.precision,
             labels=labels,
             index=index,
             uncertainty=uncertainty,
             arguments=(anchors, candidates),
             everyone=everyone,
-            **more,
+            **options,
         )
-        if "hard_negatives" in candidates and (own_hard or views.hard_mask is not None):
-            found.hidden = _hidden(views, found, own_hard)
-        return found
+        if views.scores is not None:
+            block.scores = views.scores if block.name != "ba" else views.scores[:, : views.size].T
+        if (own_hard or views.hard_mask is not None) and "hard_negatives" in candidates:
+            block.excluded = _excluded(views, block, own_hard)
+        return block
 
-    def of_hard_negatives(self, views: Views, **options: Any) -> Direction:
+    def of_hard_negatives(self, views: Views, **options: Any) -> Block:
         """Returns the block of view_a's rows against hard negatives alone: those of another process."""
         roles = PairRoles(anchors=views.size, candidates=hard_count(views), device=views.device, positives=Pairing(()))
         return self.direction(views, ("view_a",), ("hard_negatives",), roles, everyone=False, **options)
@@ -247,14 +222,16 @@ class PairLayout(Configured, ABC):
         """Returns the error for a call without view_b."""
         return ShapeError(f"layout '{self.name}' needs view_b beside view_a.")
 
-    def _uncertainty(self, views: Views, view: str) -> Tensor | None:
-        if isinstance(views.uncertainty, tuple):
-            return views.uncertainty[view == "view_b"]
-        if view == "view_b" and views.uncertainty is not None:
+    def _uncertainty(self, given: Tensor | tuple[Tensor, Tensor], anchors: tuple[str, ...]) -> Tensor:
+        """Returns the uncertainty of the anchors, the rows of the views with these names."""
+        if isinstance(given, tuple):
+            found = [given[view == "view_b"] for view in anchors]
+            return found[0] if len(found) == 1 else torch.cat(found)
+        if "view_b" in anchors:
             raise ShapeError(
                 f"uncertainty must be a pair (of view_a, of view_b) where layout '{self.name}' has anchors of both."
             )
-        return views.uncertainty
+        return given
 
 
 def hard_count(views: Views) -> int:
@@ -262,12 +239,24 @@ def hard_count(views: Views) -> int:
     return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
 
 
-def _hidden(views: Views, direction: Direction, own: bool) -> tuple[TermMap, ...]:
+def _excluded(views: Views, block: Block, own: bool) -> tuple[TermMap, ...]:
     """Returns what hides hard negatives, the last part, that are absent or of another row."""
-    of_anchors, (*before, hard) = direction.parts(views)
+    of_anchors, (*before, hard) = views.parts_of(block)
     rows = torch.cat([views.numbers(part) for part in of_anchors])
     seen = views.numbers(hard) if own else torch.full((hard.size,), -1, device=views.device)
     there = torch.ones_like(seen, dtype=torch.bool) if views.hard_mask is None else views.hard_mask
     # Behind -1 every anchor sees a candidate, behind -2 none does.
     seen = torch.cat([seen.new_full((sum(part.size for part in before),), -1), seen.masked_fill(~there, -2)])
     return (LeftOut(Keys(rows, seen), equal=False, spared=seen == -1),)
+
+
+BLOCKS = ("ab", "aa", "ba", "bb")
+"""Blocks of the layout ``cross-view``: view_a's rows are anchors in ``ab`` and ``aa``, view_b's in ``ba`` and ``bb``."""
+
+
+def read_blocks(where: str, written: str, separator: str = "/") -> tuple[str, ...]:
+    """Returns the names of blocks in a word such as ``ab/aa``; raises `ConfigError` for another name, or one twice."""
+    names = tuple(written.split(separator))
+    if not set(names) <= set(BLOCKS) or len(set(names)) < len(names):
+        raise ConfigError(f"{where} must be some of {', '.join(BLOCKS)}, each once, joined by '{separator}'.")
+    return names

@@ -12,12 +12,13 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import unread
-from tempplug.layouts.base import Direction, PairLayout, Views, hard_count
-from tempplug.negatives.base import Keys, LeftOut, read_blocks
+from tempplug.layouts.base import PairLayout, Views, hard_count, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
+from tempplug.term_map import Keys, LeftOut
 from tempplug.transforms import shared
 
 
@@ -26,7 +27,7 @@ def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
 
     def counted(*shape: Any) -> PairRoles:
         roles = make(*shape)
-        for name in ("positive_count", "negative_count", "without_negatives"):
+        for name in ("positive_columns", "positive_count", "negative_count", "without_negatives"):
             getattr(roles, name)
         return roles
 
@@ -96,7 +97,7 @@ class TwoView(PairLayout):
     joins_views = True
     by_position = True
 
-    def build(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Block]:
         """Returns the block [2B, 2G (+ H)]."""
         roles = _two_view_roles(views.size, views.place, views.count, hard_count(views), views.device)
         return [self.direction(views, ("view_a", "view_b"), ("view_a", "view_b", "hard_negatives"), roles)]
@@ -144,12 +145,12 @@ class CrossView(PairLayout):
         if not self.in_batch and self.blocks != ("ab",):
             raise ConfigError(f"{where} must be ab where in_batch=false leaves only hard negatives.")
 
-    def build(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Block]:
         """Returns one block for each of the layout's directions, that of the positives first."""
         makers = {"ab": self._ab, "aa": self._aa, "ba": self._ba, "bb": self._bb}
         return [makers[name](views) for name in self.blocks]
 
-    def _ab(self, views: Views) -> Direction:
+    def _ab(self, views: Views) -> Block:
         size, extra, own = views.size, hard_count(views), self.hard == "own"
         if own and extra and views.hard_rows is None:
             raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
@@ -164,26 +165,26 @@ class CrossView(PairLayout):
         candidates = ("view_b", "hard_negatives")
         return self.direction(views, ("view_a",), candidates, roles, name="ab", everyone=self.in_batch, own_hard=own)
 
-    def _aa(self, views: Views) -> Direction:
+    def _aa(self, views: Views) -> Block:
         return self._of_one_view(views, "aa", "view_a")
 
-    def _ba(self, views: Views) -> Direction:
+    def _ba(self, views: Views) -> Block:
         roles = _cross_view_roles(views.size, views.place, views.count, 0, views.device)
         mirrored = views.rows.world == 1 and views.hard_negatives is None and not self.joint
-        return self.direction(views, ("view_b",), ("view_a",), roles, name="ba", mirrored=mirrored)
+        return self.direction(views, ("view_b",), ("view_a",), roles, name="ba", mirrors_first=mirrored)
 
-    def _bb(self, views: Views) -> Direction:
+    def _bb(self, views: Views) -> Block:
         if self.hard != "shared" or views.hard_negatives is None:
             return self._of_one_view(views, "bb", "view_b")
         roles = _cross_view_roles(views.size, views.place, views.count, hard_count(views), views.device)
         found = self.direction(views, ("view_b",), ("view_b", "hard_negatives"), roles, name="bb", paired=False)
         if views.hard_rows is not None:
             # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
-            of_anchors, of_candidates = (torch.cat([views.numbers(part) for part in parts]) for parts in found.parts(views))
-            found.hidden = (*found.hidden, LeftOut(Keys(of_anchors, of_candidates)))
+            of_anchors, of_candidates = (torch.cat([views.numbers(part) for part in parts]) for parts in views.parts_of(found))
+            found.excluded = (*found.excluded, LeftOut(Keys(of_anchors, of_candidates)))
         return found
 
-    def _of_one_view(self, views: Views, name: str, view: str) -> Direction:
+    def _of_one_view(self, views: Views, name: str, view: str) -> Block:
         """Returns the block of one view against itself."""
         roles = _same_view_roles(views.size, views.place, views.count, views.device)
         return self.direction(views, (view,), (view,), roles, name=name, paired=False)
@@ -197,7 +198,7 @@ class Queue(PairLayout):
     rings = True
     by_position = True
 
-    def build(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Block]:
         """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
         if views.view_b is None:
             raise self.lacks_second()
@@ -220,7 +221,7 @@ class Labels(PairLayout):
     one_view = True
     joins_views = True
 
-    def build(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Block]:
         """Returns the block [B, G (+ H)] of one view, or [2B, 2G (+ H)] of two."""
         if views.labels is None or views.all_labels is None:
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
@@ -276,7 +277,7 @@ class Masks(PairLayout):
     gathers = False
     takes_scores = True
 
-    def build(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Block]:
         """Returns the block [N, M] with the given masks."""
         if views.view_b is None:
             raise self.lacks_second()

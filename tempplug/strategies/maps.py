@@ -11,8 +11,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tempplug.logit_map import LOG2E, LogitMap, Rows
 from tempplug.precision import at_least_float32
-from tempplug.strategies.logit_map import LOG2E, LogitMap, Rows
 from tempplug.transforms import shared
 
 __all__ = ["LogOddsMap", "LogitMap", "PairTemperatureMap", "Profile", "ProfileMap", "ScaleMap", "constant_scale"]
@@ -373,8 +373,11 @@ class ProfileMap(LogitMap):
 
     def logit_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
         """Returns s/τ and the slope; of the published profile in float32 by a polynomial."""
-        if self.profile != "cosine" or not self.detach or similarity.dtype is not torch.float32 or not similarity.is_cpu:
+        if not self.detach:
             return super().logit_and_slopes_(similarity)
+        if self.profile != "cosine" or similarity.dtype is not torch.float32 or not similarity.is_cpu:
+            slope = self.temperature(similarity).reciprocal()
+            return similarity.mul_(slope).mul_(LOG2E), slope
         lowest, *others, first = _polynomial(self.temperature_min, self.range)
         squared = torch.square(similarity)
         temperature = torch.addcmul(others[-1], squared, first)

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from tempplug.create import create_objective
 from tempplug.errors import TempplugError
 from tempplug.loss import ContrastiveLoss
-from tempplug.negatives.base import TermMap
 from tempplug.objectives.base import Objective
 from tempplug.part import Part
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
+from tempplug.term_map import TermMap
 from tempplug.types import Batch, EngineName
 
 P = TypeVar("P", bound=Part)

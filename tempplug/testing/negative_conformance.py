@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from tempplug.arguments import parse_spec
+from tempplug.block import Block
 from tempplug.errors import TempplugError
 from tempplug.layouts import create_layout
 from tempplug.loss import ContrastiveLoss
 from tempplug.negatives.base import NegativeTerm, TermMap
-from tempplug.record import Trace
 from tempplug.testing.conformance import (
     DIMENSION,
     PORTABLE_ENGINES,
@@ -60,15 +60,16 @@ def _called(
         raise ConformanceError(f"the loss of layout '{layout}' on the engine '{engine}' raised {error!r}.") from error
 
 
-def _traces(term: NegativeTerm, layout: str, given: Given) -> list[Trace]:
+def _blocks(term: NegativeTerm, layout: str, given: Given) -> list[Block]:
     loss_fn, _ = _called(term, layout, "dense", given)
-    return [trace() for trace in loss_fn._last[0].traces]
+    step = loss_fn.memory.step
+    return [] if step is None else step.blocks
 
 
-def _similarity(trace: Trace) -> Tensor:
+def _similarity(block: Block) -> Tensor:
     """Returns similarities that come up to 1, symmetric ones of a square."""
-    s = trace.anchors @ trace.candidates.T
-    s = (s + s.T) / 2 if trace.roles.square else s
+    s = block.anchors @ block.candidates.T
+    s = (s + s.T) / 2 if block.roles.square else s
     return s / s.abs().max()
 
 
@@ -81,9 +82,9 @@ def _whole(term_map: TermMap, s: Tensor) -> Tensor:
     return term_map.at(slice(0, len(s)), slice(0, s.shape[1])).term(s)
 
 
-def _check_map(term_map: TermMap, trace: Trace) -> None:
-    s, rows, columns = _similarity(trace), torch.arange(trace.roles.anchors), torch.arange(trace.roles.candidates)
-    negative = trace.roles.negative(rows[:, None], columns)
+def _check_map(term_map: TermMap, block: Block) -> None:
+    s, rows, columns = _similarity(block), torch.arange(block.roles.anchors), torch.arange(block.roles.candidates)
+    negative = block.roles.negative(rows[:, None], columns)
     for each in (s, -s):
         before = each.clone()
         values = _whole(term_map, each)
@@ -97,7 +98,7 @@ def _check_map(term_map: TermMap, trace: Trace) -> None:
         require(not (values.isnan() | (values == torch.inf)).any(), "term(similarity) is NaN or +inf somewhere.")
         highest = float(values.max())
         require(highest <= term_map.bound, f"bound is {term_map.bound:g}, but a term is {highest:g}.")
-        if term_map.symmetric and trace.roles.square:
+        if term_map.symmetric and block.roles.square:
             require(_same([values], [values.T]), "symmetric is True, but the term of (i, j) is not that of (j, i).")
         check_tiles(term_map, ["term"], each, TOLERANCE, negative)
 
@@ -173,11 +174,11 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
         _check_spec(term)
         _check_row_sums(term)
         for layout in LAYOUTS[1:] if term.blocks else LAYOUTS:
-            for trace in _traces(copy.deepcopy(term), layout, taken):
-                for term_map in trace.terms:
+            for block in _blocks(copy.deepcopy(term), layout, taken):
+                for term_map in block.terms:
                     if not isinstance(term_map, TermMap):
                         raise ConformanceError(f"prepare(pairs) returned {type(term_map).__name__}, not a TermMap or None.")
-                    _check_map(term_map, trace)
+                    _check_map(term_map, block)
             found = [_called(copy.deepcopy(term), layout, engine, taken)[1] for engine in PORTABLE_ENGINES]
             require(all(bool(each.isfinite().all()) for each in found[0]), "the loss or its gradient is not finite.")
             require(_same(*found), f"the loss of layout '{layout}' differs between the engines {', '.join(PORTABLE_ENGINES)}.")

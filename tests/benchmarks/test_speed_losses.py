@@ -51,7 +51,7 @@ def test_the_temperature_of_the_case_reaches_every_implementation_that_has_one()
     [
         ("nt-xent", "compiled", "eager", {"dynamic": False}),
         ("masks", "compiled", "eager", {"dynamic": False}),
-        ("two-way", "tempplug-compiled", "tempplug", {"fullgraph": True, "dynamic": False}),
+        ("two-way", "tempplug-compiled", "tempplug-dense", {"fullgraph": True, "dynamic": False}),
     ],
 )
 def test_what_is_compiled_is_the_formula_alone_or_tempplugs_call(

@@ -40,7 +40,7 @@ def test_every_folder_of_a_package_is_a_typed_package_and_containers_are_none(pr
 
 @pytest.mark.parametrize(
     ("package", "kind", "shared"),
-    [(tempplug.strategies, StrategyInfo, {"logit_map", "maps"}), (tempplug.objectives, ObjectiveInfo, set())],
+    [(tempplug.strategies, StrategyInfo, {"maps"}), (tempplug.objectives, ObjectiveInfo, set())],
     ids=["strategies", "objectives"],
 )
 def test_every_file_of_a_strategy_or_objective_is_declared(package: ModuleType, kind: type[Info], shared: set[str]) -> None:

@@ -14,9 +14,9 @@ import torch
 from oracle_cases import build, make_call, roles_of
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.dispatch import row_statistics
 from tempplug.negatives.base import TermMap
-from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import EngineName, Wanted
 

@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 from triton_cases import CASES, TYPES, Case, check
 
+from tempplug.block import Block
 from tempplug.engine.dense import dense_statistics
 from tempplug.engine.triton import triton_statistics
-from tempplug.roles import Block, Pairing, PairRoles
+from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import LogitMap, LogOddsMap, ScaleMap
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::UserWarning", "ignore::DeprecationWarning")

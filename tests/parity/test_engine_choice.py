@@ -14,13 +14,14 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy, normalize
 
 from tempplug import Batch, ContrastiveLoss
+from tempplug.block import Block
 from tempplug.engine import dispatch
 from tempplug.engine.dispatch import row_statistics
 from tempplug.errors import ConfigError
 from tempplug.layouts import CrossView, Direction, Views
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import Softplus
-from tempplug.roles import Block, Pairing, PairRoles
+from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import ScaleMap
 from tempplug.types import Auxiliary, EngineName, RowStatistics, Wanted

@@ -14,8 +14,8 @@ from covering import every_pair
 from oracle_cases import DEVICE, build, make_call, oracle_arguments
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.dense import dense_statistics
-from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.testing import oracle_loss
 

@@ -291,7 +291,7 @@ def test_what_looks_at_values_stays_outside(strategy: str, arguments: Any, given
 
 @quiet
 def test_large_blocks_stay_outside_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempplug.compiler.LARGEST", 4 * ROWS**2 - 1)
+    monkeypatch.setattr("tempplug.compiler.LARGEST_ON_CPU", 4 * ROWS**2 - 1)
     for engine, expected in (("auto", "tiled"), ("dense", "dense")):
         loss_fn = ContrastiveLoss(engine=engine)  # type: ignore[arg-type]
         torch.compile(loss_fn, backend="eager")(*views())
@@ -299,6 +299,18 @@ def test_large_blocks_stay_outside_unless_asked_for(monkeypatch: pytest.MonkeyPa
     loss_fn = ContrastiveLoss(layout="cross-view")
     torch.compile(loss_fn, backend="eager")(*views())
     assert loss_fn.record.engine == "dense"
+
+
+@quiet
+def test_an_export_takes_in_what_a_compiled_loss_on_a_cpu_leaves_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has to be a graph, while a compiled block of so many pairs is slower than tiles."""
+    monkeypatch.setattr("tempplug.compiler.LARGEST_ON_CPU", 4 * ROWS**2 - 1)
+    loss_fn, given = ContrastiveLoss(), tuple(views())
+    found = torch.export.export(loss_fn, given).module()(*given)
+    torch.testing.assert_close(found, loss_fn(*given))
+    monkeypatch.setattr("tempplug.compiler.LARGEST", 4 * ROWS**2 - 1)
+    with pytest.raises(Exception, match="this call of the loss stays outside of graphs"):
+        torch.export.export(loss_fn, given)
 
 
 class Model(nn.Module):

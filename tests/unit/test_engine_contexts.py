@@ -17,8 +17,9 @@ from engine_cases import bare_rows
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
+from tempplug.block import Block
 from tempplug.engine.tiled import tiled_statistics
-from tempplug.roles import Block, Pairing, PairRoles
+from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import ScaleMap, constant_scale
 from tempplug.types import EngineName
 

@@ -137,7 +137,7 @@ def test_bfloat16_products_change_gradients_by_less_than_bfloat16_does(
         torch.manual_seed(0)
         loss_fn = ContrastiveLoss(strategy, layout=layout, engine="tiled")
         if narrow:
-            monkeypatch.setattr(gemm, "narrow", lambda anchors, precision: precision is torch.bfloat16)
+            monkeypatch.setattr(gemm, "in_bfloat16", lambda anchors, precision: precision is torch.bfloat16)
             monkeypatch.setattr(gemm, "_product", widened)
         loss = loss_fn(a, b, **inputs)
         found.append((loss, torch.autograd.grad(loss, [a, b, *loss_fn.parameters()])))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -145,3 +146,20 @@ def test_temperatures_that_change_leave_nothing_behind(spec: str) -> None:
                 loss_fn.strategy.log_scale += 0.1  # type: ignore[operator]
         kept.append(constant_scale.cache_info().currsize)
     assert kept[1:] == kept[:1] * 3
+
+
+@pytest.mark.parametrize("spec", ["fixed", "macl", "dystress", "dystress:profile=linear", "temperature-free"])
+@pytest.mark.parametrize("layout", ["two-view", "queue"])
+def test_no_graph_leads_through_a_map_that_learns_nothing(spec: str, layout: Any) -> None:
+    """The engine takes logits and slopes of the positives from one evaluation; autograd would evaluate the map once more."""
+    views = [torch.randn(6, 4, requires_grad=True) for _ in range(3)]
+    loss_fn = ContrastiveLoss(spec, layout=layout, engine="tiled")
+    loss = loss_fn(*views[:2], **loss_fn.accepted(queue=views[2]))
+    nodes, found = [loss.grad_fn], set[str]()
+    while nodes:
+        node = nodes.pop()
+        if node is not None:
+            found.add(node.name())
+            nodes += [following for following, _ in node.next_functions]
+    assert "RowsBackward" in found
+    assert not found & {f"{name}Backward0" for name in ("Mul", "Div", "Cos", "Abs", "Log1P", "Clamp", "Reciprocal")}

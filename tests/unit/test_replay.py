@@ -220,9 +220,9 @@ def test_without_a_checkpoint_nothing_is_remembered() -> None:
     loss_fn = made("target-probability:rate=9", "infonce")
     calls = pairs_of_views("other order")
     step([loss_fn], calls, None)
-    assert not loss_fn._replay._calls
+    assert not loss_fn.memory.replay._calls
     step([loss_fn], calls, AROUND["checkpoint"])
-    assert len(loss_fn._replay._calls) == 2
+    assert len(loss_fn.memory.replay._calls) == 2
 
 
 def test_a_second_computation_of_other_rows_is_refused() -> None:

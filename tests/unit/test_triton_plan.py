@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from tempplug.block import Block
 from tempplug.engine import triton
 from tempplug.engine.triton.plan import PADDED_ROWS, Tiles, choose_tiles, plan_map, plan_roles, slabs
 from tempplug.errors import ConfigError
-from tempplug.roles import Block, Pairing, PairRoles
+from tempplug.roles import Pairing, PairRoles
 from tempplug.strategies.maps import LogOddsMap, Profile, ProfileMap, ScaleMap
 
 PROFILES: list[Profile] = ["cosine", "linear", "exponential", "monotonic", "shifted"]

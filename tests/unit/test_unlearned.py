@@ -114,7 +114,7 @@ def test_any_optimizer_is_seen(kind: str, options: dict[str, bool]) -> None:
     assert len(train(encoder, loss_fn, [make(encoder.parameters(), lr=1e-3, **options)])) == 1
     encoder, loss_fn = learned()
     assert train(encoder, loss_fn, [make([*encoder.parameters(), *loss_fn.parameters()], lr=1e-3, **options)]) == []
-    assert "fused" in options or loss_fn._unlearned is None, "it has changed, so that nothing is watched any more"
+    assert "fused" in options or loss_fn.memory.unlearned is None, "it has changed, so that nothing is watched any more"
 
 
 @pytest.mark.parametrize("evaluating", [True, False])
@@ -186,10 +186,10 @@ def test_steps_that_a_gradient_scaler_skips_do_not_count() -> None:
 def test_watching_ends() -> None:
     _, loss_fn = learned()
     assert train(lambda images: images.requires_grad_(), loss_fn, [], steps=100) == []
-    assert loss_fn._unlearned is None
+    assert loss_fn.memory.unlearned is None
     loss_fn = ContrastiveLoss()
     loss_fn(torch.randn(6, 4), torch.randn(6, 4))
-    assert loss_fn._unlearned is None, "nothing is learned"
+    assert loss_fn.memory.unlearned is None, "nothing is learned"
 
 
 def test_copies_and_pickles_watch_for_themselves() -> None:
@@ -247,7 +247,7 @@ def test_compiled_models_are_watched_and_a_loss_inside_of_a_graph_is_not() -> No
 def test_watching_costs_little() -> None:
     """While a parameter is watched: under 30 µs a call beside hundreds."""
     encoder, loss_fn = learned()
-    watch = loss_fn._unlearned
+    watch = loss_fn.memory.unlearned
     assert watch is not None
     train(encoder, loss_fn, [sgd(encoder)], steps=3)
     embeddings, best = encoder(torch.randn(6, 4)), float("inf")

@@ -160,7 +160,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
                     f"{given}, which belong to no row: use hardness_mode='all_negatives', or a term hardness with of=all."
                 )
             try:
-                refuse_cosines_only(self.contrastive_loss)
+                refuse_cosines_only(self.contrastive_loss.parts)
             except ConfigError as error:
                 raise ConfigError(f"{given}: {error}") from error
         # No submodule: the guide is neither trained nor saved.

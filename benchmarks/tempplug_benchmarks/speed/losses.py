@@ -119,7 +119,7 @@ class Loss:
 
     def ours_compiled(self, temperature: float) -> LossFunction:
         """Returns a function that calls tempplug's module, compiled as one graph with static shapes."""
-        loss = self.ours(temperature)
+        loss = self.ours(temperature, engine="dense")  # which graphs hold for any number of rows
         compiled: LossFunction = torch.compile(lambda view_a, view_b: loss(view_a, view_b), fullgraph=True, dynamic=False)
         return compiled
 

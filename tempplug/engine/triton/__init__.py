@@ -15,9 +15,9 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
+from tempplug.block import Block
 from tempplug.engine.triton.plan import CRAMPED, plan_map, plan_roles, shared_memory
 from tempplug.errors import ConfigError, install_command
-from tempplug.roles import Block
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import RowStatistics
 
@@ -84,7 +84,7 @@ def _assemble(block: Block, logit_map: LogitMap, positive: Tensor, negative_lse:
     if roles.without_negatives is not None:
         negative_lse = negative_lse.masked_fill(roles.without_negatives, -torch.inf)
     rows = torch.arange(roles.anchors, device=positive.device)
-    positive_logit = logit_map.at(rows, roles.positives.columns(rows), paired=True).logit(positive)
+    positive_logit = logit_map.at(rows, roles.positive_columns, paired=True).logit(positive)
     return RowStatistics(
         positive_logit=positive_logit,
         positive_similarity=positive,
