@@ -205,9 +205,9 @@ def test_a_training_on_benchmark_files_says_their_rows(tmp_path: Path, capsys: p
     assert said[2].endswith(f"; {len(SESSIONS)} examples to train on, 1 to validate, 2 to test")
     assert said[3] == ("rows of a history and its target, as in RecBole's benchmark files: train 30, valid 1, test 2")
     assert said[4:7] == [
-        "user: column 'session_id' (text), 30 values, 0 missing, first 's0'",
-        "history: column 'item_id_list' (text), 30 values, 0 missing, first 'A0 B0'",
-        "item: column 'item_id' (text), 30 values, 0 missing, first 'C0'",
+        "s.train.inter, user: column 'session_id' (text), 30 values, 0 missing, first 's0'",
+        "s.train.inter, history: column 'item_id_list' (text), 30 values, 0 missing, first 'A0 B0'",
+        "s.train.inter, item: column 'item_id' (text), 30 values, 0 missing, first 'C0'",
     ]
     assert main(["recommend", str(tmp_path / "out"), "--user", "t", "--top", "3"]) == 0
     items = [line.split()[1] for line in capsys.readouterr().out.splitlines()[:3]]
