@@ -94,12 +94,12 @@ def load_pairs(
     if encoded is None:
         return None
     captions = _captions(encoded)
-    encoded, own = encoded.subset(torch.tensor([row for row, _ in captions])), [each for _, each in captions]
+    encoded, of_image = encoded.subset(torch.tensor([row for row, _ in captions])), [each for _, each in captions]
     if count is not None and count < len(encoded):
         chosen = torch.randperm(len(encoded), generator=torch.Generator().manual_seed(seed))[:count]
-        encoded, own = encoded.subset(chosen), [own[position] for position in chosen.tolist()]
+        encoded, of_image = encoded.subset(chosen), [of_image[position] for position in chosen.tolist()]
     texts: dict[str, int] = {}
-    numbers = [tuple(dict.fromkeys(texts.setdefault(text, len(texts)) for text in each)) for each in own]
+    numbers = [tuple(dict.fromkeys(texts.setdefault(text, len(texts)) for text in each)) for each in of_image]
     return CaptionedImages(ImageFiles(encoded, size), tuple(texts), numbers)
 
 

@@ -209,10 +209,10 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         def load() -> ImageSet:
             size = Checkpoint.read(recipe.model_name_or_path, recipe.max_length).image_size
             columns = recipe.table_columns
-            found = load_pairs(word, split, source.data_dir, size=size, templates=recipe.templates, columns=columns)
-            if found is None:
+            pairs = load_pairs(word, split, source.data_dir, size=size, templates=recipe.templates, columns=columns)
+            if pairs is None:
                 raise DataError(f"'{word}' has no test set: pass --split train.")
-            return found.images
+            return pairs.images
 
         return Inputs(*find_images(word, DEFAULT_SIZE, load))
 

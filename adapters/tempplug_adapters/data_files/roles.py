@@ -237,7 +237,7 @@ def _usual(table: Table, role: Role, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collection[str]) -> str:
-    """Returns the only column whose kind fits a role; raises `ConfigError` if there is none, or another one."""
+    """Returns the only column whose kind fits a role; raises `ConfigError` if none fits or several do."""
     others = [each for each in roles if each is not role]
     usual = {column for column in table.names if any(each.is_usual(column) for each in others)}
     fitting = [

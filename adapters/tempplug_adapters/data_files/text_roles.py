@@ -84,7 +84,7 @@ GROUP: Final = Role(
     many=True,
     required=False,
 )
-"""What rows belong to: read by nobody, and no text to train on."""
+"""Columns of topics, languages, dates and the like. No command reads them; the role keeps them from being taken for texts."""
 TEXTS: Final = (ANCHOR, POSITIVE, NEGATIVE, ID, SCORE, LABEL, GROUP)
 """Single texts, or pairs, or pairs with hard negatives."""
 PAIRS: Final = (ANCHOR, replace(POSITIVE, required=True), *TEXTS[2:])

@@ -1,4 +1,4 @@
-"""Reads a graph from tables of edges, features and labels, whose columns get roles by name. Nodes have ids or row numbers."""
+"""Reads a graph from tables of edges, features and labels. Columns have roles by name; nodes have ids or row numbers."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _assigned(table: Table, roles: Sequence[Role], columns: Sequence[str], elsew
 
 
 def _check_lines(table: Table) -> None:
-    """Raises `DataError` if a blank line could be a row of a table whose rows are counted."""
+    """Raises `DataError` if a table whose rows are counted as nodes has a blank line, which could be a node."""
     lines = table.column(LINE).to_numpy()
     if len(gaps := np.flatnonzero(np.diff(lines) != 1)):
         raise DataError(
