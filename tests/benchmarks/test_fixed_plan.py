@@ -172,6 +172,22 @@ def test_stored_runs_are_repeated_and_differences_found(
     assert "runs=0 must be at least 1" in capsys.readouterr().err
 
 
+def test_stored_runs_of_a_strategy_that_is_not_installed_are_left_out_by_name(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl+infonce", "--output", str(tmp_path)]) == 0
+    (stored,) = tmp_path.rglob("macl-infonce/seed-0.json")
+    content = json.loads(stored.read_text()) | {"arm": "theirs+infonce", "strategy": "theirs"}
+    folder = stored.parents[1] / "theirs-infonce"
+    folder.mkdir()
+    (folder / "seed-0.json").write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path), "--runs", "9"]) == 0
+    printed = capsys.readouterr()
+    assert "left out, as their strategies are not installed: theirs+infonce" in printed.err
+    assert "theirs" not in printed.out
+
+
 def test_a_plan_covers_the_control_of_an_arm(toy: ModuleType, tmp_path: Path) -> None:
     (run,) = plan(toy.SUITE, "quick", [3], strategies=["macl+infonce"])[1:]
     result = write_result(run, tmp_path, {"STSB": 1.0, "error": 0.5}, 1)
