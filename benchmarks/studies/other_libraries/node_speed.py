@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from studies.other_libraries.turns import in_turn
 from tempplug import ContrastiveLoss
 from tempplug_adapters.graph.grace_method import GraceMethod
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_adapters.graph.recipes import GRACE as METHOD, GraceRecipe
 from tempplug_adapters.training.batches import seed_of
 from tempplug_adapters.training.method import Source
-from tempplug_benchmarks.speed.clock import in_turn
 
 
 class PlainInfoNCE(nn.Module):

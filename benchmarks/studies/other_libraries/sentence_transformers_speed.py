@@ -21,10 +21,10 @@ from sentence_transformers.base.losses.gradcache import has_static_embedding_inp
 from sentence_transformers.sentence_transformer import losses as library
 from torch import Tensor
 
+from studies.other_libraries.turns import in_turn
 from tempplug_adapters.huggingface.loading import load_sentence_transformer
 from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
 from tempplug_benchmarks.run.store import hardware, versions
-from tempplug_benchmarks.speed.clock import in_turn
 
 COLUMNS = 3  # anchors, positives, hard negatives
 
