@@ -50,7 +50,8 @@ RULES: list[tuple[str, str]] = [
     (r"^(tempplug advise\b.*)$", r"\1 --max-pairs 60 --batch-size 24"),
     (r"^(tempplug bench .*--tasks citeseer) ", r"\1@num_train_epochs=2 "),
     (r"^(tempplug sweep .*) 0\.2 1 (.*) --seeds 0 1 ", r"\1 1 \2 --seeds 0 "),
-    (r"google-bert/bert-base-uncased", "bert"),
+    (r"^(tempplug sweep .*) 0\.02 0\.05 (.*) --seeds 0 1 2 ", r"\1 \2 --seeds 0 "),
+    (r"google-bert/bert-base-uncased|sentence-transformers/all-MiniLM-L6-v2", "bert"),
     (r"(sentence_transformers_nli\.py .*)", r"\1 --triplets 512 --max_steps 2 --report_to none"),
     (r"(\btrain\.py --pairs .*)", r"\1 --use_cpu true --report_to none --max_steps 8 --logging_steps 2"),
 ]
