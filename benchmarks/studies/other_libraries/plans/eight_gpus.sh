@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The plan for one node of eight GPUs: bash benchmarks/plans/eight_gpus.sh OUTPUT. It was not run yet; on CPUs, --device cpu works.
+# The plan for one node of eight GPUs: bash benchmarks/studies/other_libraries/plans/eight_gpus.sh OUTPUT. It was not run yet; on CPUs, --device cpu works.
 # Wanted: error at most 2e-5 in float32 and 5e-3 in bfloat16; sent_mib as docs/distributed.md computes it; ms of 8 processes at
 # most 1.5 times what one process needs for its share, that is ms(1) * 8, where the pairs are eight times as many.
 set -euo pipefail
