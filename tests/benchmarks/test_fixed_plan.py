@@ -22,7 +22,7 @@ from tempplug_benchmarks.run.fixed_plan import FixedPlan, read_plan
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import load_suite
 
-PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 TEXT = """
 date = 2026-11-26
 question = "Is one better?"
@@ -96,8 +96,10 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
 
 
 def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
-    # Those without a suite are plans of `temperature_law`.
-    files = [each for each in sorted(PLANS.glob("*.toml")) if "suite" in tomllib.loads(each.read_text(encoding="utf-8"))]
+    # Those without a suite are plans of `studies.train_cells`.
+    files = [
+        each for each in sorted(STUDIES.glob("*/plans/*.toml")) if "suite" in tomllib.loads(each.read_text(encoding="utf-8"))
+    ]
     assert files
     for file in files:
         fixed = read_plan(file, FixedPlan)

@@ -31,7 +31,6 @@ schedule:shape=cosine,temperature_min=0.1,temperature_max=1,seed=0,granularity=s
 head-tail:class_counts=100/100,temperature_head=1,temperature_tail=0.1
 amcl:dimension=100,span=2,floor=0.05,beta=1
 uncertainty:base_temperature=0.1
-target-probability:probability=0.5,temperature_init=0.05,temperature_min=0.001,temperature_max=1,rate=1,mean=weighted
 individual:size=100,temperature_init=0.1,temperature_min=0.05,temperature_max=1,rho=0.3,gamma=0.8,momentum=0.9,learning_rate=0.01,per_view=false,relative=false
 tempnet:dimension=100,temperature_min=0.01,temperature_max=0.05,prototypes=256,per_view=false
 mm-ts:class_counts=100/100,temperature_min=0.05,temperature_max=0.2,amplitude=0.08

@@ -161,12 +161,14 @@ def best_configurations(task: Task, values: Values, profile: Profile) -> dict[st
     if not profile.validation or all(profile.arm(label) for label in values):
         return {}  # not a configuration that only tuning plans
     found: dict[str, tuple[str, tuple[str, ...]]] = {}
-    used = set(fixed_temperatures(task, values))
+    used, installed = set(fixed_temperatures(task, values)), {info.name for info in registry().all(StrategyInfo)}
     # tuned configurations of an arm have more options and are listed after it
     for label in sorted(values, key=lambda label: (profile.arm(label) is None, len(label))):
         parts = Arm(label).parts
         if label in used or not parts or ("@" in label and parse_spec(parts[0])[0] == "fixed"):
             continue
+        if parse_spec(parts[0])[0] not in installed:
+            continue  # the results of a plugin's strategy are compared without the plugin, which alone knows configurations
         arm = profile.arm(label) or parse_arm(label, profile.recipe)
         labels = tuple(each.label for each in configurations(task, profile, arm))
         if len(labels) > 1 and (chosen := best(labels, values, profile)) is not None:

@@ -13,8 +13,7 @@ import pytest
 from matplotlib.figure import Figure
 from snippets import ROOT
 
-from tempplug_benchmarks.temperature_law import Cell
-from tempplug_benchmarks.temperature_law_fit import Measured
+from studies.cells import Cell, Measured
 
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 MEAN = re.compile(r"[ ,]")
@@ -26,7 +25,7 @@ NAMES = ("centring", "last-batch-norm", "length", "fine-tuning", "best-temperatu
 @pytest.fixture(scope="module")
 def tool() -> dict[str, Any]:
     """What the script holds, without its writing of files."""
-    return runpy.run_path(str(ROOT / "docs" / "tools" / "measured_pictures.py"))
+    return runpy.run_path(str(ROOT / "benchmarks" / "studies" / "pictures.py"))
 
 
 def dots(figure: Figure) -> dict[str, list[tuple[float, float]]]:
@@ -48,14 +47,19 @@ def rows(figure: Figure) -> dict[tuple[str, str], tuple[float, float, float]]:
 
 
 def table(page: str, kind: str) -> dict[str, list[str]]:
-    """Returns the cells of a guide's table by the name of the row."""
-    text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"<!-- measured {kind} -->\n\n")[2].partition("\n\n")[0]
+    """Returns the cells of a study's table by the name of the row."""
+    text = (
+        (ROOT / "benchmarks" / "studies" / page / "README.md")
+        .read_text(encoding="utf-8")
+        .partition(f"<!-- measured {kind} -->\n\n")[2]
+        .partition("\n\n")[0]
+    )
     lines = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in text.splitlines()[2:]]
     assert lines
     return {name.strip("`"): cells for name, *cells in lines}
 
 
-def test_every_picture_is_in_one_guide(tool: dict[str, Any]) -> None:
+def test_every_picture_is_in_one_guide_and_in_a_study(tool: dict[str, Any]) -> None:
     assert {file.stem for file in Path(tool["FOLDER"]).iterdir()} == set(tool["PICTURES"]) == set(NAMES)
     pages = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").glob("*.md"))
     assert [pages.count(f"](images/measured/{name}.svg)") for name in NAMES] == [1] * len(NAMES)
@@ -64,13 +68,13 @@ def test_every_picture_is_in_one_guide(tool: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_picture_is_what_the_results_give_now(name: str, tool: dict[str, Any]) -> None:
     there, now = (tool["FOLDER"] / f"{name}.svg").read_text(encoding="utf-8"), tool["svg"](tool["PICTURES"][name]())
-    assert NUMBER.sub("0", there) == NUMBER.sub("0", now), "run python docs/tools/measured_pictures.py"
+    assert NUMBER.sub("0", there) == NUMBER.sub("0", now), "run python -m studies.pictures"
     numbers = [[float(each) for each in NUMBER.findall(text)] for text in (there, now)]
     assert numbers[0] == pytest.approx(numbers[1], abs=MOVED)
 
 
 def test_lines_over_the_length_are_those_of_the_table(tool: dict[str, Any]) -> None:
-    found, shown = dots(tool["PICTURES"]["length"]()), table("retrieval.md", f"lengths: {tool['LENGTHS']}")
+    found, shown = dots(tool["PICTURES"]["length"]()), table("length", f"lengths: {tool['LENGTHS']}")
     means = {name: [MEAN.split(cell)[0] for cell in cells] for name, cells in shown.items() if name.endswith("+infonce")}
     drawn = {name.replace("fixed ", "fixed:temperature=") + "+infonce": points for name, points in found.items()}
     assert {name: [f"{y:+.1f}" for _, y in points] for name, points in drawn.items()} == means
@@ -78,7 +82,7 @@ def test_lines_over_the_length_are_those_of_the_table(tool: dict[str, Any]) -> N
 
 
 def test_dots_of_fine_tuning_are_those_of_the_table(tool: dict[str, Any]) -> None:
-    shown, found = table("retrieval.md", f"lengths: {tool['FINE_TUNED']}"), rows(tool["PICTURES"]["fine-tuning"]())
+    shown, found = table("fine_tuning", f"lengths: {tool['FINE_TUNED']}"), rows(tool["PICTURES"]["fine-tuning"]())
     del shown["order: correlation with the column before"]
     for place, passes in enumerate(("half a pass", "2 passes", "8 passes")):
         drawn = {name.replace("fixed ", "fixed:temperature="): of for (name, series), of in found.items() if series == passes}
@@ -102,7 +106,7 @@ def test_a_best_temperature_is_drawn_at_its_steps_by_its_start(tool: dict[str, A
 
 
 def test_losses_of_strategies_are_those_of_the_table(tool: dict[str, Any]) -> None:
-    shown = table("retrieval.md", "regret")
+    shown = table("equal_budgets", "regret")
     del shown["fixed` as the guide advises"]
     found = rows(tool["PICTURES"]["budgets"]())
     for place, budget in ((0, "default"), (2, "five configurations")):
@@ -114,7 +118,7 @@ def test_losses_of_strategies_are_those_of_the_table(tool: dict[str, Any]) -> No
 
 
 def test_gains_of_terms_are_those_of_the_table(tool: dict[str, Any]) -> None:
-    shown, found = table("which-negatives.md", "negatives"), rows(tool["PICTURES"]["negatives"]())
+    shown, found = table("negatives", "negatives"), rows(tool["PICTURES"]["negatives"]())
     for place, batches in ((0, "batches: as they are"), (2, "batches: a fifth false negatives")):
         drawn = {name: of for (name, series), of in found.items() if series == batches}
         assert {name: f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]" for name, (mean, low, high) in drawn.items()} == {
@@ -123,7 +127,7 @@ def test_gains_of_terms_are_those_of_the_table(tool: dict[str, Any]) -> None:
 
 
 def test_lines_over_the_temperature_of_nodes_are_those_of_the_table(tool: dict[str, Any]) -> None:
-    shown = table("graphs.md", "tasks: node/small/cora-short node/small/cora node/small/cora-long | F1-micro 10/10/80")
+    shown = table("last_batch_norm", "tasks: node/small/cora-short node/small/cora node/small/cora-long | F1-micro 10/10/80")
     for series, points in dots(tool["PICTURES"]["last-batch-norm"]()).items():
         place = ["50 epochs", "200 epochs", "1,000 epochs"].index(series.removesuffix(", normalised"))
         more = "@last_batch_norm=true" if series.endswith("normalised") else ""

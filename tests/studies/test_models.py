@@ -1,4 +1,4 @@
-"""The models of `temperature_law` that are no word vectors, on real texts, nodes and images."""
+"""The models of `studies.train_cells` that are no word vectors, on real texts, nodes and images."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from studies import views
+from studies.cells import Cell
+from studies.texts import encode, load_bert
+from studies.train_cells import train
+from studies.views import load_nodes
 from tempplug.errors import DataError
-from tempplug_benchmarks import temperature_law_views
-from tempplug_benchmarks.temperature_law import Cell, train
-from tempplug_benchmarks.temperature_law_texts import encode, load_bert
-from tempplug_benchmarks.temperature_law_views import load_nodes
 
 
 def test_a_bert_starts_pretrained_or_random_and_is_the_mean_of_its_states(data_dir: Path) -> None:
@@ -55,8 +56,8 @@ def test_copied_nodes_are_seen_in_another_view(data_dir: Path) -> None:
 
 def test_images_are_trained_on_and_measured(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("MEASURED", 200), ("TESTED", 200), ("LABELLED", 256), ("EPOCHS", 1)):
-        monkeypatch.setattr(temperature_law_views, name, value)
-    data = temperature_law_views.load_image_views.__wrapped__("cifar10", "tiny-imagenet", data_dir, 256)
+        monkeypatch.setattr(views, name, value)
+    data = views.load_image_views.__wrapped__("cifar10", "tiny-imagenet", data_dir, 256)
     assert len(data) == 256
     rows, copied = torch.tensor([3, 5, 3]), torch.tensor([False, False, True])
     inputs = data.inputs(rows, copied, True, torch.Generator())

@@ -1,4 +1,4 @@
-"""What it gains to subtract the mean of the word vectors before the training, from results of `temperature_law`.
+"""What it gains to subtract the mean of the word vectors before the training, from results of `studies.train_cells`.
 
 A gain is of nDCG@10 on the test collection, in per cent of that of the temperature that held-out pairs choose without centring.
 """
@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from studies.cells import Cell, Measured
+from studies.gains import Interval, intervals, loss_table
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.report.significance import holm
-from tempplug_benchmarks.temperature_law import Cell
-from tempplug_benchmarks.temperature_law_fit import Measured
-from tempplug_benchmarks.temperature_regret import Interval, intervals, loss_table
 
 SEEN = ("quora", "medquad")
 """Data sets that chose the question of the first plan, and decide nothing in it."""

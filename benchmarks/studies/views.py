@@ -1,4 +1,4 @@
-"""Images and the nodes of a graph for `temperature_law`: two views of each are a pair; the figure is kNN accuracy × 100."""
+"""Images and the nodes of a graph for `studies.train_cells`: two views of each are a pair; the figure is kNN accuracy × 100."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from studies.texts import device, hard_rows
 from tempplug.errors import DataError
 from tempplug_adapters.graph.gcn import GCN, NodeFeatures, View
 from tempplug_adapters.graph.grace_method import GRACE, corrupt
@@ -25,7 +26,6 @@ from tempplug_adapters.images.representations import represent
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.vision.evaluation.classifiers import accuracy, knn_votes
 from tempplug_adapters.vision.projection_heads import ProjectionHead
-from tempplug_benchmarks.temperature_law_texts import device, hard_rows
 
 NEIGHBOURS = 20
 MEASURED, TESTED = 4000, 2500
@@ -59,7 +59,7 @@ class Network(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """Images with what is measured; see `temperature_law.Data`.
+    """Images with what is measured; see `train_cells.Data`.
 
     Attributes:
         trained: the n images to train on, which are also the neighbours.
@@ -172,7 +172,7 @@ class NodeNetwork(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes of a graph with what is measured; see `temperature_law.Data`.
+    """The nodes of a graph with what is measured; see `train_cells.Data`.
 
     Attributes:
         features: of the n nodes.

@@ -1,4 +1,4 @@
-"""The module `temperature_law` on real pairs; law, losses, regret and gains on results with known answers."""
+"""The module `studies.train_cells` on real pairs; law, losses, regret and gains on results with known answers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,21 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
+from studies.all_factors.tables import factor_rows, follow_rows
+from studies.cells import Cell, Measured, read_lines, read_measured
+from studies.equal_budgets.tables import advised, cell_rows, regret_rows
+from studies.gains import batch_rows, start_rows
+from studies.negatives.tables import negative_cell_rows, negative_rows
+from studies.temperature_law.tables import TERMS, fit
+from studies.texts import HARD, HELD_OUT, LONGEST, Texts, load_static
+from studies.train_cells import CellsPlan, create_loss, main, train
 from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.sentence_transformers.library import dimension_of, modules
 from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_benchmarks.run.fixed_plan import read_plan
-from tempplug_benchmarks.temperature_law import Cell, LawPlan, create_loss, main, read_lines, train
-from tempplug_benchmarks.temperature_law_fit import TERMS, Measured, factor_rows, fit, follow_rows, read_measured
-from tempplug_benchmarks.temperature_law_texts import HARD, HELD_OUT, LONGEST, Texts, load_static
-from tempplug_benchmarks.temperature_regret import (
-    advised,
-    batch_rows,
-    cell_rows,
-    negative_cell_rows,
-    negative_rows,
-    regret_rows,
-    start_rows,
-)
 
-PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 TEXTS = Texts(torch.tensor([3, 4, 5, 6, 7, 8]), torch.tensor([2, 1, 3]))
 
 
@@ -113,7 +109,7 @@ def test_arms_of_a_plan_can_depend_on_the_number_of_passes(data_dir: Path) -> No
         )
         assert found == fixed
         assert found["temperature_mean"] == pytest.approx(0.02, abs=0.02), "at the end of the training it is cold"
-    plan = read_plan(PLANS / "crossing_bert.toml", LawPlan)
+    plan = read_plan(STUDIES / "all_factors" / "plans" / "crossing_bert.toml", CellsPlan)
     plain = {cell.passes for cell, spec, _ in plan.runs() if "{twice}" in spec}
     assert plain == {1, 4, 16}
     with pytest.raises(DataError, match="model='bort' of a plan must be one of static, bert, images, nodes"):
@@ -202,7 +198,7 @@ def test_results_are_means_over_seeds(tmp_path: Path) -> None:
 
 
 def test_a_cell_with_an_unknown_field_is_refused() -> None:
-    plan = read_plan(PLANS / "temperature_law.toml", LawPlan)
+    plan = read_plan(STUDIES / "temperature_law" / "plans" / "temperature_law.toml", CellsPlan)
     with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
         list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs())
     with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, shifted, random"):
@@ -234,11 +230,15 @@ def test_an_encoder_guides_and_finds_the_hard_negatives_that_sentence_transforme
         assert train(own, replace(cell, hard=hard), arm, 0) != train(guided, replace(cell, hard=hard), arm, 0)
 
 
-def test_committed_plans_of_the_law_can_be_read() -> None:
-    files = [each for each in sorted(PLANS.glob("*.toml")) if "suite" not in tomllib.loads(each.read_text(encoding="utf-8"))]
+def test_committed_plans_of_cells_can_be_read() -> None:
+    files = [
+        each
+        for each in sorted(STUDIES.glob("*/plans/*.toml"))
+        if "suite" not in tomllib.loads(each.read_text(encoding="utf-8"))
+    ]
     assert files
     for file in files:
-        plan = read_plan(file, LawPlan)
+        plan = read_plan(file, CellsPlan)
         assert len(list(plan.runs())) == len(plan.seeds) * (
             len(plan.cells) * (len(plan.temperatures) * (1 + len(plan.variants)) + len(plan.candidates))
             + len(plan.strategies) * sum({**each, "passes": 0} == {**plan.cells[0], "passes": 0} for each in plan.cells)

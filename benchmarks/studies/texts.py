@@ -1,4 +1,4 @@
-"""Pairs of texts for `temperature_law`, encoded by the mean of word vectors or by a small BERT; the figure is nDCG@10 × 100."""
+"""Pairs of texts for `studies.train_cells`, encoded by means of word vectors or a small BERT; its figure is nDCG@10 × 100."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Bert(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """Pairs of texts with what is measured; see `temperature_law.Data`.
+    """Pairs of texts with what is measured; see `train_cells.Data`.
 
     Attributes:
         queries: those of the n training pairs.
@@ -203,7 +203,7 @@ class BertPairs(Pairs):
 def load_static(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> StaticPairs:
     """Returns at most ``most`` training pairs of ``name``, and a test collection; raises `DataError` without files.
 
-    ``guide`` is that of `LawPlan`; `ConfigError` is raised if it cannot be loaded.
+    ``guide`` is that of `CellsPlan`; `ConfigError` is raised if it cannot be loaded.
     """
     pairs, searched = _read(name, collection, data_dir, most)
     texts = [text for pair in pairs for text in pair]

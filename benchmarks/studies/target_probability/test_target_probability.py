@@ -1,15 +1,44 @@
-"""The strategy target-probability: one step by the formula, what it settles at, and what does not move it."""
+"""The strategy target-probability: its declaration and contract, one step by the formula, and what does not move it."""
 
 from __future__ import annotations
 
 import math
+import tomllib
+from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 import torch
+from tempplug_target_probability.strategy import TargetProbability
 from torch import Tensor
 from torch.nn import functional
 
-from tempplug import ContrastiveLoss, TargetProbability
+import tempplug
+from tempplug import ContrastiveLoss
+from tempplug.errors import UnknownNameError
+from tempplug.plugins import Registry
+
+
+@pytest.fixture(autouse=True)
+def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registers what the entry point of pyproject.toml names, as an installation does."""
+    about = tomllib.loads((Path(__file__).parent / "pyproject.toml").read_text(encoding="utf-8"))
+    registry = Registry()
+    for name, module in about["project"]["entry-points"]["tempplug"].items():
+        registry.register(resolve_name(module), name)
+    monkeypatch.setattr("tempplug.plugins.manager._registry", registry)
+
+
+def test_it_keeps_the_contract() -> None:
+    tempplug.testing.check_strategy(tempplug.create_strategy("target-probability:rate=3"))
+
+
+def test_without_the_plugin_its_specs_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMPPLUG_DISABLE_PLUGINS", "target-probability")
+    monkeypatch.setattr("tempplug.plugins.manager._registry", Registry())
+    wanted = r"'target-probability' is no longer built in.*pip install \./benchmarks/studies/target_probability"
+    with pytest.raises(UnknownNameError, match=wanted):
+        ContrastiveLoss("target-probability:probability=0.7")
 
 
 def embeddings(rows: int, noise: float, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -37,7 +37,7 @@ class TargetProbability(Strategy):
     Raises:
         ConfigError: an option is out of range.
 
-    Source: tempplug; docs/which-temperature.md has the measurements.
+    Source: this study; README.md has the measurements.
 
     >>> TargetProbability(probability=0.7).log_temperature.exp()
     tensor(0.0500)
@@ -45,7 +45,7 @@ class TargetProbability(Strategy):
 
     name: ClassVar[str] = "target-probability"
     formula: ClassVar[str] = "l = s / τ, ln τ ← ln τ + rate·(m - probability), m = Σp²/Σp, p = probability of a positive"
-    source: ClassVar[str] = "tempplug"
+    source: ClassVar[str] = "tempplug-target-probability"
     cosines_only = False
     reads_negative_count: ClassVar[bool] = False
     remedy: ClassVar[str] = "widen temperature_min or temperature_max, or choose another probability"

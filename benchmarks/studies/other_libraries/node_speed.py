@@ -1,7 +1,7 @@
 """Compares the seconds per epoch of GRACE with tempplug's loss and with InfoNCE in plain PyTorch, alternating in one process.
 
 Both train the same model from the same weights on the same views; the losses of their first epoch are also returned. Run it as
-``python -m tempplug_benchmarks.tasks.node_speed --dataset CiteSeer``.
+``python -m studies.other_libraries.node_speed --dataset CiteSeer``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def measure(data: Nodes, epochs: int, temperature: float = 0.5, seed: int = 0) -
 
 def main() -> None:
     """Measures and prints one line of JSON."""
-    parser = argparse.ArgumentParser(prog="python -m tempplug_benchmarks.tasks.node_speed", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m studies.other_libraries.node_speed", description=__doc__)
     parser.add_argument("--dataset", default="CiteSeer")
     parser.add_argument("--data-dir", default=os.environ.get("TEMPPLUG_DATA"), help="(default: TEMPPLUG_DATA)")
     parser.add_argument("--epochs", type=int, default=30, help="of each loss (default: 30)")

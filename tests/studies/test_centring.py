@@ -1,4 +1,4 @@
-"""The module `temperature_centring` on results with known answers; the product centres as the benchmark that measured it."""
+"""The tables of the study `centring` on results with known answers; the product centres as the study that measured it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+from studies.cells import Cell, Measured
+from studies.centring.tables import gain_rows, loss_rows, over_temperature, unknown_rows
+from studies.texts import HELD_OUT, LONGEST, load_static
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.sentence_transformers import subtract_mean
 from tempplug_adapters.sentence_transformers.library import modules
 from tempplug_adapters.simcse.retrieval_method import hold_out
-from tempplug_benchmarks.temperature_centring import gain_rows, loss_rows, over_temperature, unknown_rows
-from tempplug_benchmarks.temperature_law import Cell
-from tempplug_benchmarks.temperature_law_fit import Measured
-from tempplug_benchmarks.temperature_law_texts import HELD_OUT, LONGEST, load_static
 
 
 def cell(data: str, passes: int, start: str, *test: float, chosen: int = 0) -> Measured:

@@ -1,7 +1,7 @@
 """Compares the CPU seconds per training step of sentence-transformers with tempplug's ranking losses and with its own.
 
 The steps alternate in one process with one model and one batch, and consist only of forward and backward passes. Run it as
-``python -m tempplug_benchmarks.tasks.sentence_transformers_speed --model FOLDER``.
+``python -m studies.other_libraries.sentence_transformers_speed --model FOLDER``.
 """
 
 from __future__ import annotations
@@ -92,9 +92,7 @@ def measure(
 
 def main() -> None:
     """Measures and prints JSON."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tempplug_benchmarks.tasks.sentence_transformers_speed", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m studies.other_libraries.sentence_transformers_speed", description=__doc__)
     parser.add_argument("--model", required=True, help="folder or name of an encoder")
     parser.add_argument(
         "--batch-sizes", type=int, nargs="+", default=[32, 128], help="rows of three sentences (default: 32 128)"

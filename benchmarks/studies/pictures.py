@@ -1,4 +1,4 @@
-"""Draws pictures of measured figures in the guides from the result files: ``python docs/tools/measured_pictures.py``.
+"""Draws pictures of measured figures in the guides from the result files: ``python -m studies.pictures``.
 
 A test compares what it draws with the files that are there. The figures are those of the tables of ``docs/measured.py``, and
 the pictures look like those of ``docs/tools/curves.py``. This file must not depend on the text of a guide.
@@ -16,16 +16,19 @@ from typing import Literal
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from studies.cells import Measured
+from studies.centring.tables import over_temperature, unseen
+from studies.equal_budgets.tables import arms_by_budget, regrets
+from studies.gains import intervals
+from studies.negatives.tables import by_negatives, gains
+from studies.tables import CENTRED, FAIR, LAW, NEGATIVES, cells_of
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_benchmarks.arm import UNTRAINED
 from tempplug_benchmarks.report.drawing import label_ratios
 from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.store import Result
-from tempplug_benchmarks.temperature_centring import over_temperature, unseen
-from tempplug_benchmarks.temperature_law_fit import Measured, read_measured
-from tempplug_benchmarks.temperature_regret import arms_by_budget, by_negatives, gains, intervals, regrets
 
-DOCS = Path(__file__).resolve().parents[1]
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 FOLDER = DOCS / "images" / "measured"
 MEASURED = runpy.run_path(str(DOCS / "measured.py"))
 LENGTHS = "retrieval/small quora scifact squad"
@@ -153,10 +156,6 @@ def _style(axes: Axes, title: str, axis: str, grid: Literal["x", "y"]) -> None:
     axes.tick_params(length=0)
 
 
-def _cells(folders: Sequence[str]) -> list[Measured]:
-    return read_measured(file for folder in folders for file in sorted((MEASURED["RESULTS"] / folder).glob("*.jsonl")))
-
-
 def length() -> Figure:
     """Returns the picture of `over_length`."""
     title = "nDCG@10, % above or below the best fixed temperature by held-out pairs"
@@ -177,7 +176,7 @@ def fine_tuning() -> Figure:
 
 def best_temperature() -> Figure:
     """Returns the picture of `best_temperatures`."""
-    cells = _cells(MEASURED["LAW"])
+    cells = cells_of(LAW)
     tried = [math.exp(each) for each, _ in cells[0].fixed(cells[0].held_out)]
     axis = f"steps of the training; temperatures from {tried[0]:g} to {tried[-1]:g} were tried"
     title = "best temperature τ by held-out pairs, one point per cell"
@@ -187,19 +186,19 @@ def best_temperature() -> Figure:
 def budgets() -> Figure:
     """Returns the picture of `lost`."""
     axis = "nDCG@10, %: a dot at the mean, and a line from it to the worst cell"
-    return draw_rows("what each strategy loses to the best arm of a cell", axis, lost(_cells(MEASURED["FAIR"])))
+    return draw_rows("what each strategy loses to the best arm of a cell", axis, lost(cells_of(FAIR)))
 
 
 def negatives() -> Figure:
     """Returns the picture of `gained`."""
     axis = "nDCG@10, %: mean, and 95 % interval over the data sets"
-    return draw_rows("gain of each term over none", axis, gained(_cells(MEASURED["NEGATIVES"]["negatives"])))
+    return draw_rows("gain of each term over none", axis, gained(cells_of(NEGATIVES)))
 
 
 def centring() -> Figure:
-    """Returns the picture of `temperature_centring.over_temperature` for the first plan."""
+    """Returns the picture of `over_temperature` for the first plan."""
     title = "nDCG@10, % above or below the tuned temperature without centring"
-    points = over_temperature(unseen(_cells(MEASURED["CENTRED"][:1])))
+    points = over_temperature(unseen(cells_of(CENTRED[:1])))
     styles = [(*each[:2], dashes) for dashes in ("--", "-") for each in STYLES[: len(points) // 2]]
     figure = draw_points(title, "temperature τ; means over four data sets", points, styles=styles)
     label_ratios(figure.axes[0].xaxis)

@@ -1,11 +1,11 @@
 """Which temperature, strategy and negatives are best, by length of the training, batch, start, false and hard negatives.
 
-    python -m tempplug_benchmarks.temperature_law PLAN.toml --data-dir DATA --output DIR
+    python -m studies.train_cells PLAN.toml --data-dir DATA --output DIR
 
 trains a model on the pairs of each data set of a plan, once for each cell, arm and seed, and writes a line of JSON for each
 into ``DIR/SET.jsonl``, with a figure on held-out data and on a test. The same command goes on where an earlier one ended. The
-models are the mean of word vectors and a small BERT (`temperature_law_texts`; nDCG@10 × 100), a small ResNet-18 on images and a
-graph network on nodes (`temperature_law_views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the model,
+models are the mean of word vectors and a small BERT (`studies.texts`; nDCG@10 × 100), a small ResNet-18 on images and a
+graph network on nodes (`studies.views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the model,
 falls to 0; InfoNCE is symmetric.
 
 An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The key of a pair is its document. The guide of a term,
@@ -19,7 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from pkgutil import resolve_name
@@ -30,6 +30,7 @@ import torch
 from torch import Tensor, nn
 
 import tempplug
+from studies.cells import AT, Cell, read_lines, run_of
 from tempplug.arguments import split_specs
 from tempplug.cli import shell
 from tempplug.errors import DataError
@@ -39,9 +40,6 @@ from tempplug_benchmarks.run.fields import check_fields
 from tempplug_benchmarks.run.fixed_plan import read_plan
 from tempplug_benchmarks.run.store import describe_machine, hardware, versions
 
-AT = 128
-"""The batch that has the learning rate of a model."""
-STARTS = ("vectors", "centred", "shifted", "random", "pretrained")
 LAST = ("temperature_mean", "positive_probability", "effective_negatives", "negatives_left_out")
 """Statistics of the last step that a result has."""
 EVERY = 8
@@ -86,46 +84,17 @@ class Data(Protocol):
 
 
 MODELS = {
-    "static": "tempplug_benchmarks.temperature_law_texts:load_static",
-    "bert": "tempplug_benchmarks.temperature_law_texts:load_bert",
-    "images": "tempplug_benchmarks.temperature_law_views:load_image_views",
-    "nodes": "tempplug_benchmarks.temperature_law_views:load_nodes",
+    "static": "studies.texts:load_static",
+    "bert": "studies.texts:load_bert",
+    "images": "studies.views:load_image_views",
+    "nodes": "studies.views:load_nodes",
 }
 """What loads a `Data`, given the two names of a set, the data folder, the most pairs and the guide; a report needs none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
-    """How a data set is trained on.
-
-    Attributes:
-        passes: over the pairs.
-        batch: pairs of a step.
-        noise: share of a batch's pairs that are copies of others of it with half of their words: false negatives.
-        hard: whether every query has a hard negative.
-        start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs, padding and
-            unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs, padding and
-            unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors normally
-            distributed with their deviation.
-
-    Raises:
-        DataError: ``start`` is none of these.
-    """
-
-    passes: int
-    batch: int = AT
-    noise: float = 0.0
-    hard: bool = False
-    start: str = "vectors"
-
-    def __post_init__(self) -> None:
-        if self.start not in STARTS:
-            raise DataError(f"start={self.start!r} of a cell must be one of {', '.join(STARTS)}.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LawPlan:
-    """What runs, fixed beforehand; see ``benchmarks/plans/temperature_law.toml``.
+class CellsPlan:
+    """What runs, fixed beforehand; see ``benchmarks/studies/temperature_law/plans/temperature_law.toml``.
 
     Attributes:
         date: ISO 8601.
@@ -200,7 +169,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     Args:
         data: see `MODELS`.
         cell: how it is trained on.
-        arm: see the module; with ``{passes}`` and ``{twice}`` as in `LawPlan`.
+        arm: see the module; with ``{passes}`` and ``{twice}`` as in `CellsPlan`.
         seed: of order, copies, views and random starts.
     """
     if cell.start not in data.starts:
@@ -244,11 +213,11 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs what a plan has and the output lacks."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("plan", type=Path, help="TOML file with the fields of LawPlan")
+    parser.add_argument("plan", type=Path, help="TOML file with the fields of CellsPlan")
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of real data")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
     options = parser.parse_args(arguments)
-    plan = read_plan(options.plan, LawPlan)
+    plan = read_plan(options.plan, CellsPlan)
     about = {"versions": versions(), "machine": describe_machine(hardware())}
     options.output.mkdir(parents=True, exist_ok=True)
     for name, collection in plan.sets.items():
@@ -267,17 +236,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
                 print(json.dumps(line | about), file=output, flush=True)
                 print(name, line, file=sys.stderr)
-
-
-def read_lines(file: Path) -> list[dict[str, Any]]:
-    """Returns the results of a file, without a last line that was not written to its end."""
-    text = file.read_text(encoding="utf-8") if file.exists() else ""
-    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
-
-
-def run_of(line: Mapping[str, Any]) -> tuple[Cell, str, int]:
-    """Returns the cell, the strategy and the seed of a result."""
-    return Cell(**{each.name: line[each.name] for each in fields(Cell)}), line["strategy"], line["seed"]
 
 
 if __name__ == "__main__":
