@@ -58,15 +58,20 @@ RULES: list[tuple[str, str]] = [
 # numbers that no option changes: each advice trains two dozen models
 NUMBERS = {f"tempplug_adapters.advise.training.{name}": 4 for name in ("LONGEST", "LEAST_STEPS")}
 
-_LONG = ["assistants", "benchmarks", "distributed", "graphs", "images", "sentences", "trainers", "watch", "which-loss"]
+_LONG = ["assistants", "benchmarks", "distributed", "first-five-minutes", "graphs", "images", "sentences", "trainers", "watch"]
 # pages over five seconds, which `make fast` leaves out
-SLOW = {"README.md", *(f"docs/{page}.md" for page in (*_LONG, "which-temperature", "writing-a-plugin"))}
+SLOW = {"README.md", *(f"docs/{page}.md" for page in (*_LONG, "which-loss", "which-temperature", "writing-a-plugin"))}
 # pages that read the folder named by TEMPPLUG_DATA
 REAL_DATA = {f"docs/{page}.md" for page in ("anomalies", "debiasing", "graphs", "sentences", "trainers", "training")}
 LIGHTNING = "ignore::DeprecationWarning:lightning"
 # warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
 LIGHTNINGS = ["ignore:.*(many workers|logging interval|treespec|torch.jit.script|dropout_adj)", LIGHTNING]
-WARNINGS: dict[str, list[str]] = {"docs/assistants.md": LIGHTNINGS, "docs/trainers.md": LIGHTNINGS}
+PIN = "ignore:.*pin_memory"  # of torch, where there is no GPU
+WARNINGS: dict[str, list[str]] = {
+    "docs/assistants.md": LIGHTNINGS,
+    "docs/trainers.md": LIGHTNINGS,
+    "docs/first-five-minutes.md": [PIN],
+}
 
 
 def lines(*rows: str) -> Callable[[Path], object]:
