@@ -13,6 +13,7 @@ from studies.centring import tables as centring
 from studies.equal_budgets.tables import cell_rows, regret_rows
 from studies.gains import batch_rows, start_rows
 from studies.negatives.tables import negative_cell_rows, negative_rows
+from studies.other_libraries.tables import step_rows
 from studies.plans import plan_rows
 from studies.temperature_law.tables import law_rows, loss_rows
 from tempplug.errors import DataError
@@ -59,5 +60,6 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "negatives-cells": partial(_of_plans, negative_cell_rows, NEGATIVES),
     "guide": partial(_of_plans, negative_rows, GUIDE),
     "guide-cells": partial(_of_plans, negative_cell_rows, GUIDE),
+    "library-steps": lambda _: step_rows(),
     "plans": lambda _: plan_rows(STUDIES),
 }

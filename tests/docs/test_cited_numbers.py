@@ -16,12 +16,8 @@ from scipy import stats
 
 from tempplug_benchmarks.suite import load_suite
 
-PAGES = [
-    *sorted((ROOT / "docs").glob("**/*.md")),
-    *sorted((ROOT / "benchmarks" / "studies").glob("**/*.md")),
-    RESULTS / "README.md",
-    ROOT / "README.md",
-]
+STUDIES = ROOT / "benchmarks" / "studies"
+PAGES = [*sorted((ROOT / "docs").glob("**/*.md")), *sorted(STUDIES.glob("*/README.md")), RESULTS / "README.md", ROOT / "README.md"]
 MARKER = re.compile(r"<!-- measured ([\w-]+)(?:: (.*?))? -->\n\n((?:\|.*\n)*)")
 LINK = re.compile(r"\[([^\]]+) (\S+), (\w+)\]\([^)]*\)(?:: (.*))?")
 

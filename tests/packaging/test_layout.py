@@ -16,6 +16,7 @@ from tempplug.plugins import ObjectiveInfo, Registry, StrategyInfo
 from tempplug.plugins.info import Info
 
 PACKAGES = ("tempplug", "adapters/tempplug_adapters", "benchmarks/tempplug_benchmarks")
+STUDIES = "benchmarks/studies"
 LONGEST = 400
 # a path below a folder that only some machine has: Unix homes and scratch folders, Windows drives
 MACHINE_PATH = re.compile(r"(?<![\w.])(?:/(?:work|root|home|Users|tmp|mnt)/\w|[A-Z]:\\\w)")
@@ -30,7 +31,7 @@ def test_the_visible_top_level_is_as_agreed(product_files: list[str]) -> None:
 
 
 def test_every_folder_of_a_package_is_a_typed_package_and_containers_are_none(product_files: list[str]) -> None:
-    inside = tuple(f"{package}/" for package in PACKAGES)
+    inside = tuple(f"{package}/" for package in (*PACKAGES, STUDIES))
     assert [name for name in product_files if name.endswith("__init__.py") and not name.startswith(inside)] == []
     folders = {str(Path(name).parent) for name in product_files if name.endswith(".py") and name.startswith(PACKAGES)}
     assert folders > set(PACKAGES)
@@ -49,6 +50,16 @@ def test_every_file_of_a_strategy_or_objective_is_declared(package: ModuleType, 
     targets = [info.target for info in Registry().all(kind) if info.target.startswith(f"{package.__name__}.")]
     assert {target.partition(":")[0].rpartition(".")[2] for target in targets} == files
     assert len(set(targets)) == len(targets)
+
+
+def test_no_package_imports_a_study(root: Path, product_files: list[str]) -> None:
+    """Nor names one as what it loads later; `make lint` checks the imports of modules."""
+    names = {name for name in product_files if name.startswith(PACKAGES) and name.endswith((".py", ".toml"))}
+    study = re.compile(r"\b(?:from|import) studies\b|[\"']studies\.|tempplug_target_probability")
+    assert study.search("    from studies.cells import Cell")
+    assert study.search('target = "studies.texts:load"')
+    assert [name for name in names if study.search((root / name).read_text(encoding="utf-8"))] == []
+    assert any(name.startswith(f"{STUDIES}/") and study.search((root / name).read_text("utf-8")) for name in product_files)
 
 
 def test_files_are_short_modules_have_a_docstring_and_no_path_is_of_one_machine(root: Path, product_files: list[str]) -> None:
