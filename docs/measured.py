@@ -2,8 +2,9 @@
 
 A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds, `studies.tables`
 those of studies. Tasks are named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``.
-Figures are means ± sample standard deviations over seeds; differences, p values (corrected for comparisons, and for
-results read before all seeds were there) and verdicts are those of ``tempplug bench report``. This file must not depend on the text of a guide.
+Figures are means ± sample standard deviations over seeds. Differences, p values (corrected for comparisons, and for reading
+results before all seeds were there) and verdicts are those of ``tempplug bench report``. This file must not depend on the
+text of a guide.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Any
 
 from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.speed.cases import METRICS
-from tempplug_benchmarks.speed.guide_tables import errors, machines, memory, short, speed
+from tempplug_benchmarks.speed.guide_tables import errors, short, speed
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
 ABACUS = {"cpu": "Abacus", "cores": 2, "threads": 1}
@@ -65,15 +65,3 @@ def test_the_short_table_has_a_line_for_each_loss() -> None:
         ["two views (SimCLR)", "64, 2048", "2.0, 2.0", "1.0, 4.0", "–, –"],
         ["two-way (CLIP), D = 512", "64", "2.0", "–", "–"],
     ]
-
-
-def test_every_processor_has_its_rate_of_products_and_memory_is_a_column_for_each_implementation() -> None:
-    slate = {"cpu": "Slate", "vendor": "Flint", "family": 1, "model": 2, "cores": 2, "threads": 1}
-    rates = ({"matmul_teraflops": 0.1}, {"matmul_teraflops": 0.12}, {})
-    found = [result("time", {"tempplug": {"milliseconds": 2.0, **rate}}) for rate in rates]
-    found.append(result("memory", {"tempplug": {"mebibytes": 2.0}, "eager": {"mebibytes": 3000.0}}, slate))
-    assert machines(found)[1:] == [
-        ["Abacus, 2 cores, 1 threads", "100 to 120", "3"],
-        ["Slate (Flint family 1 model 2), 2 cores, 1 threads", "–", "1"],
-    ]
-    assert [line[2:] for line in memory(found)[1:]] == [["2", "3,000", "–"]]

@@ -17,7 +17,8 @@ from scipy import stats
 from tempplug_benchmarks.suite import load_suite
 
 STUDIES = ROOT / "benchmarks" / "studies"
-PAGES = [*sorted((ROOT / "docs").glob("**/*.md")), *sorted(STUDIES.glob("*/README.md")), RESULTS / "README.md", ROOT / "README.md"]
+GUIDES = sorted((ROOT / "docs").glob("**/*.md"))
+PAGES = [*GUIDES, *sorted(STUDIES.glob("**/README.md")), RESULTS / "README.md", ROOT / "README.md"]
 MARKER = re.compile(r"<!-- measured ([\w-]+)(?:: (.*?))? -->\n\n((?:\|.*\n)*)")
 LINK = re.compile(r"\[([^\]]+) (\S+), (\w+)\]\([^)]*\)(?:: (.*))?")
 
@@ -224,8 +225,9 @@ def best(found: Values, metric: str, recipe: str) -> str:
 def test_losses_of_macl_and_of_the_recipes_own_temperature_are_recomputed() -> None:
     """The one place where a text cites figures of all tasks: means and worst of the rows with `macl`."""
     page = RESULTS / "README.md"
-    own = r"over the (\d+) rows of `macl` in the table above, that value is\s+(\S+)\s+points\s+below\s+the\s+baseline on average and (\S+) at worst"
-    (cited,) = re.findall(rf"{own}, and `macl` (\S+) and (\S+)\.", page.read_text(encoding="utf-8"))
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    own = r"over the (\d+) rows of `macl` in the table above, that value is (\S+) points below the baseline on average"
+    (cited,) = re.findall(rf"{own} and (\S+) at worst, and `macl` (\S+) and (\S+)\.", text)
     ((_, (header, *rows)),) = tables("strategies", [page])
     lost: dict[str, list[float]] = {"own": [], "macl": []}
     for row in rows:

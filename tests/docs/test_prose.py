@@ -17,6 +17,7 @@ GUIDES = (
     *("which-temperature", "which-negatives", "retrieval", "sentences", "graphs", "images", "recommendation", "anomalies"),
     *("debiasing", "two-towers", "distributed", "loss", "training", "speed", "install", "first-five-minutes"),
 )
+PAGES_OF_RESULTS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "benchmarks").rglob("README.md"))
 # what a reader who is not of the project has to guess: regular expressions, in any case
 PHRASES = (
     r"letter of the plan",
@@ -69,7 +70,7 @@ def test_installation_and_the_first_five_minutes_come_first_in_the_navigation() 
     assert re.findall(r"^  - .*?: ?(\S*)$", nav, re.MULTILINE)[:2] == ["install.md", "first-five-minutes.md"]
 
 
-@pytest.mark.parametrize("page", pages())
+@pytest.mark.parametrize("page", [*pages(), *PAGES_OF_RESULTS])
 def test_a_page_has_no_phrase_of_this_project_alone(page: str) -> None:
     assert found_in((ROOT / page).read_text(encoding="utf-8")) == []
 

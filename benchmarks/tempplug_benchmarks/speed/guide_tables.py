@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.run.store import Result, describe_machine
+from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.speed.cases import CONTENT
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe, told_time
 
@@ -53,37 +53,6 @@ def short(results: Sequence[Result]) -> list[list[str]]:
     return lines
 
 
-def machines(results: Sequence[Result]) -> list[list[str]]:
-    """Returns the processors, the matrix product rate of each, and the number of cases measured on it."""
-    lines = [["processor", "float32 products, GF/s", "cases"]]
-    rates: dict[str, list[float]] = {}
-    for result in results:
-        rate = result.implementations[OURS].get("matmul_teraflops", math.nan)
-        rates.setdefault(describe_machine(result.hardware), []).append(1e3 * float(rate))
-    for machine, of in sorted(rates.items()):
-        known = [rate for rate in of if not math.isnan(rate)]
-        lines.append([machine, f"{min(known):.0f} to {max(known):.0f}" if known else NOTHING, str(len(of))])
-    return lines
-
-
-def memory(results: Sequence[Result]) -> list[list[str]]:
-    """Returns peak memory beyond the inputs."""
-    lines = [["loss", "N × D", "tempplug, MiB", "plain PyTorch", "PyGCL"]]
-    for case, found in _cases(results, "mebibytes"):
-        shown = [f"{found[name]['mebibytes']:,.0f}" if name in found else NOTHING for name in (OURS, "eager", "pygcl")]
-        lines.append([*_named(case), *shown])
-    return lines
-
-
-def kept(results: Sequence[Result]) -> list[list[str]]:
-    """Returns plain PyTorch's time divided by tempplug's with the default allocator, and with one that retains freed memory."""
-    lines = [["loss", "N × D", "plain PyTorch / tempplug, usual allocator", "plain PyTorch / tempplug, memory kept"]]
-    usual = {_named(case): _eager(found) for case, found in _cases(results, "milliseconds") if "eager" in found}
-    for case, found in _cases(results, "milliseconds", variable="GLIBC_TUNABLES"):
-        lines.append([*_named(case), _times(usual[_named(case)]), _times(_eager(found))])
-    return lines
-
-
 def errors(results: Sequence[Result]) -> list[list[str]]:
     """Returns the largest gradient error against float64, relative to the largest entry; ▼: above plain PyTorch's."""
     lines = [["loss", "N × D", "τ", "tempplug", "plain PyTorch"]]
@@ -101,10 +70,6 @@ def _case(result: Result) -> SpeedRecipe:
 
 def _named(case: SpeedRecipe) -> tuple[str, str]:
     return LOSSES[case.loss_name], f"{case.rows} × {case.dimension}"
-
-
-def _eager(found: Mapping[str, Numbers]) -> float:
-    return float(found["eager"]["milliseconds"]) / float(found[OURS]["milliseconds"])
 
 
 def _told(case: SpeedRecipe, found: Mapping[str, Numbers]) -> tuple[str, float, dict[str, float]]:
@@ -140,10 +105,4 @@ def _marked(times: Mapping[str, float], name: str, ours: float) -> str:
     return NOTHING if name not in times else _milliseconds(times[name]) + " ▼" * (times[name] < ours)
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.{2 if ratio < 1 else 1 if ratio < 9.95 else 0}f}"
-
-
-TABLES: dict[str, Callable[..., list[list[str]]]] = {
-    each.__name__: each for each in (speed, short, machines, memory, kept, errors)
-}
+TABLES: dict[str, Callable[..., list[list[str]]]] = {each.__name__: each for each in (speed, short, errors)}
