@@ -17,8 +17,12 @@ from scipy import stats
 from tempplug_benchmarks.suite import load_suite
 
 STUDIES = ROOT / "benchmarks" / "studies"
-GUIDES = sorted((ROOT / "docs").glob("**/*.md"))
-PAGES = [*GUIDES, *sorted(STUDIES.glob("**/README.md")), RESULTS / "README.md", ROOT / "README.md"]
+PAGES = [
+    *sorted((ROOT / "docs").glob("**/*.md")),
+    *sorted(STUDIES.glob("*/README.md")),
+    RESULTS / "README.md",
+    ROOT / "README.md",
+]
 MARKER = re.compile(r"<!-- measured ([\w-]+)(?:: (.*?))? -->\n\n((?:\|.*\n)*)")
 LINK = re.compile(r"\[([^\]]+) (\S+), (\w+)\]\([^)]*\)(?:: (.*))?")
 

@@ -216,6 +216,7 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
         (["show", "macle"], "nothing is called 'macle'. Did you mean 'macl'? `tempplug list` shows what there is.\n"),
         (["show", "train", "simsce"], "nothing is called 'train simsce'. Did you mean 'train simcse'? "),
         (["show", "zzz"], "nothing is called 'zzz'. `tempplug list` shows what there is.\n"),
+        (["show", "target-probability"], "strategy 'target-probability' is no longer built in, "),
         (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, presets, plugins, advise, sweep, watch, "),
         (["trian", "simcse"], "unknown command 'trian'. Did you mean 'train'? Known: "),
         (["bnech", "run"], "unknown command 'bnech'. Did you mean 'bench'? Known: "),
