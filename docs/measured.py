@@ -21,6 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from studies.length.tables import ByLength, differences_by_length, length_rows
+from studies.other_libraries import speed_tables
 from studies.tables import STUDIES, TABLES
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm
@@ -30,7 +31,6 @@ from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
 from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, tone
-from tempplug_benchmarks.speed import guide_tables
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -250,7 +250,7 @@ def _of_speed(kind: str, arguments: str) -> list[str]:
     """``SETTING [LOSS …]``: one of the tables of the speed suite; ``speed`` may be of some losses alone."""
     setting, *losses = arguments.split()
     profile = "paper" if setting.startswith("cuda") else "small"
-    return _table(guide_tables.TABLES[kind](guide_tables.results_of(RESULTS / "speed" / profile, setting), *losses))
+    return _table(speed_tables.TABLES[kind](speed_tables.results_of(RESULTS / "speed" / profile, setting), *losses))
 
 
 def _figures(of: Mapping[str, float], *names: str) -> list[str]:
@@ -374,7 +374,7 @@ KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
     **{kind: partial(_of_study, kind) for kind in TABLES},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
-    **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
+    **{name: partial(_of_speed, name) for name in speed_tables.TABLES},
 }
 
 if __name__ == "__main__":

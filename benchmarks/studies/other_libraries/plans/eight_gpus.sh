@@ -12,7 +12,7 @@ for layout in two-view cross-view:directions=ab+ba,softmax=separate; do
             check=""
             [ "$rows" -gt 4096 ] && check="--no-check"
             for gather in all ring; do
-                torchrun --standalone --nproc-per-node "$world" -m tempplug_benchmarks.processes --rows "$rows" \
+                torchrun --standalone --nproc-per-node "$world" -m studies.other_libraries.processes --rows "$rows" \
                     --dimension "$dimension" --dtype "$dtype" --layout "$layout" --gather "$gather" --steps 20 --output "$output" \
                     $check "$@"
             done

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from studies.other_libraries.speed_tables import errors, short, speed
 from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.speed.cases import METRICS
-from tempplug_benchmarks.speed.guide_tables import errors, short, speed
 from tempplug_benchmarks.speed.recipe import SpeedRecipe
 
 ABACUS = {"cpu": "Abacus", "cores": 2, "threads": 1}

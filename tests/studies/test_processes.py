@@ -20,7 +20,7 @@ def test_two_processes_send_what_the_guide_computes_and_agree_with_one(tmp_path:
     output = tmp_path / "found.jsonl"
     flags = ["--rows=64", "--dimension=16", "--steps=2", "--device=cpu", f"--gather={gather}", f"--output={output}"]
     done = subprocess.run(
-        [*command, "-m", "tempplug_benchmarks.processes", *flags], capture_output=True, text=True, timeout=300
+        [*command, "-m", "studies.other_libraries.processes", *flags], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr[-3000:]
     (found,) = map(json.loads, output.read_text().splitlines())

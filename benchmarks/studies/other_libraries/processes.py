@@ -1,6 +1,6 @@
 """Time, memory, bytes and exactness of a gathered loss by number of processes, and whether they agree with one process.
 
-    torchrun --nproc-per-node 8 -m tempplug_benchmarks.processes --rows 4096 --dimension 1024 --output results.jsonl
+    torchrun --nproc-per-node 8 -m studies.other_libraries.processes --rows 4096 --dimension 1024 --output results.jsonl
 
 ``--gather ring`` measures the candidates that go round.
 
