@@ -38,7 +38,7 @@ BUILT_IN = ("tempplug.plugin",)
 OWN_COMMANDS = ("list", "show", "plugins")
 DISABLE = "TEMPPLUG_DISABLE_PLUGINS"
 # What was built in once: why it is unknown, and what has it now.
-MOVED = {
+MOVED: dict[tuple[type[Info], str], str] = {
     (
         StrategyInfo,
         "target-probability",

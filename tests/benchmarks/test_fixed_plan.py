@@ -14,6 +14,7 @@ from run_checks import write_result
 from suite_checks import bench as main
 
 from tempplug.errors import DataError
+from tempplug.plugins import Registry
 from tempplug_benchmarks.report.comparison import compare
 from tempplug_benchmarks.report.significance import Comparable, judge
 from tempplug_benchmarks.report.tables import remarks
@@ -21,6 +22,7 @@ from tempplug_benchmarks.results import Difference, load_results
 from tempplug_benchmarks.run.fixed_plan import FixedPlan, read_plan
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import load_suite
+from tempplug_target_probability import plugin as target_probability
 
 STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 TEXT = """
@@ -95,7 +97,10 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
     assert (found.results, ["plan.toml" in problem for problem in found.problems]) == ((), [True])
 
 
-def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
+def test_committed_plans_name_arms_and_tasks_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    registry.register(target_probability, "target-probability")
+    monkeypatch.setattr("tempplug.plugins.manager._registry", registry)
     # Those without a suite are plans of `studies.train_cells`.
     files = [
         each for each in sorted(STUDIES.glob("*/plans/*.toml")) if "suite" in tomllib.loads(each.read_text(encoding="utf-8"))

@@ -9,7 +9,6 @@ from pkgutil import resolve_name
 
 import pytest
 import torch
-from tempplug_target_probability.strategy import TargetProbability
 from torch import Tensor
 from torch.nn import functional
 
@@ -17,6 +16,7 @@ import tempplug
 from tempplug import ContrastiveLoss
 from tempplug.errors import UnknownNameError
 from tempplug.plugins import Registry
+from tempplug_target_probability.strategy import TargetProbability
 
 
 @pytest.fixture(autouse=True)
