@@ -2,8 +2,9 @@
 
 A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds, `studies.tables`
 those of studies. Tasks are named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``.
-Figures are means ± sample standard deviations over seeds; differences, p values (corrected for comparisons and looks) and
-verdicts are those of ``tempplug bench report``. This file must not depend on the text of a guide.
+Figures are means ± sample standard deviations over seeds. Differences, p values (corrected for comparisons, and for reading
+results before all seeds were there) and verdicts are those of ``tempplug bench report``. This file must not depend on the
+text of a guide.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
-from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
+from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, tone
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
@@ -65,7 +66,8 @@ def arms(arguments: str) -> list[str]:
     """``TASK [| METRIC]``: the arms of one task with difference to the baseline, Holm's p, seeds, and the papers' figures."""
     (comparison,), metric = _asked(arguments)
     reported = any(_reported(row, metric) for row in comparison.rows)
-    header = ["strategy+objective", metric.name, f"minus `{comparison.baseline}`, 95 %", holm_p(comparison), "seeds"]
+    against, corrected = f"minus `{comparison.baseline}`, 95 %", f"Holm p{_readings(comparison)}"
+    header = ["strategy+objective", metric.name, against, corrected, "seeds"]
     lines = [[*header, *(["reported"] if reported else [])]]
     for row in _ordered(comparison.rows):
         summary = row.summaries.get(metric.name)
@@ -350,10 +352,14 @@ def _one_seed(rows: Iterable[ArmRow], metric: Metric) -> bool:
 
 
 def _seeds(rows: Iterable[ArmRow], metric: Metric, looked: Comparison | None = None) -> str:
-    """Returns the number of seeds of the rows, and of looks if the p-values beside it are corrected for them."""
+    """Returns the number of seeds of the rows, and how often results were read if p-values are corrected for that."""
     counts = [row.summaries[metric.name].count for row in rows if metric.name in row.summaries]
-    looks = f" in {len(looked.looks)} looks" if looked and len(looked.looks) > 1 else ""
-    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + looks
+    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + (_readings(looked) if looked else "")
+
+
+def _readings(comparison: Comparison) -> str:
+    """Returns how often results were read while seeds were added, if more than once."""
+    return f", results read {len(comparison.looks)} times" if len(comparison.looks) > 1 else ""
 
 
 def _table(lines: Sequence[Sequence[str]]) -> list[str]:

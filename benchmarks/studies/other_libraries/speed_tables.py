@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tempplug_benchmarks.results import load_results
-from tempplug_benchmarks.run.store import Result, describe_machine
+from tempplug_benchmarks.run.store import Result
 from tempplug_benchmarks.speed.cases import CONTENT
 from tempplug_benchmarks.speed.recipe import OURS, SpeedRecipe, told_time
 
@@ -22,65 +22,34 @@ def results_of(folder: Path, slug: str) -> tuple[Result, ...]:
 
 
 def speed(results: Sequence[Result], *losses: str) -> list[list[str]]:
-    """Returns tempplug's times in a training, the relative times of other implementations, and the share of the peak rate.
+    """Returns the milliseconds of every implementation in a training, and tempplug's share of the peak rate.
 
     Implementations that are faster than tempplug are marked. If losses are given, only these are included.
     """
-    lines = [["loss", "N × D", "call", "tempplug, ms", *COLUMNS.values(), "others", "of peak"]]
+    lines = [["loss", "N × D", "call", "tempplug, ms", *_headings(), "others, ms", "of peak"]]
     for case, found in _cases(results, "milliseconds"):
         if losses and case.loss_name not in losses:
             continue
         call, ours, times = _told(case, found)
-        others = ", ".join(f"{title} {_times(times[name])}" for name, title in LIBRARIES.items() if name in times)
+        others = ", ".join(f"{title} {_milliseconds(times[name])}" for name, title in LIBRARIES.items() if name in times)
         share = found[OURS].get("matmul_share")
-        cells = [*_named(case), call, _milliseconds(ours), *(_marked(times, name) for name in COLUMNS)]
+        cells = [*_named(case), call, _milliseconds(ours), *(_marked(times, name, ours) for name in COLUMNS)]
         lines.append([*cells, others or NOTHING, NOTHING if share is None else f"{share:.0%}"])
     return lines
 
 
 def short(results: Sequence[Result]) -> list[list[str]]:
-    """Returns some cases of `speed`, one row for each loss."""
-    lines = [["loss", "N", "tempplug, ms", *COLUMNS.values()]]
+    """Returns some cases of `speed`, one row for each loss, without marks."""
+    lines = [["loss", "N", "tempplug, ms", *_headings()]]
     for loss, of in CONTENT["short"].items():
         chosen = [each for each in _cases(results, "milliseconds") if each[0].loss_name == loss and each[0].rows in of["rows"]]
         chosen = [each for each in chosen if each[0].dimension == of["dimension"]]
         told = [_told(*each) for each in chosen]
         cells = [[str(case.rows) for case, _ in chosen], [_milliseconds(ours) for _, ours, _ in told]]
-        cells += [[_marked(times, name) for *_, times in told] for name in COLUMNS]
+        cells += [[_milliseconds(times[name]) if name in times else NOTHING for *_, times in told] for name in COLUMNS]
         if chosen:
             title = LOSSES[loss] + f", D = {of['dimension']}" * (of["dimension"] != 128)
             lines.append([title, *(", ".join(each) for each in cells)])
-    return lines
-
-
-def machines(results: Sequence[Result]) -> list[list[str]]:
-    """Returns the processors, the matrix product rate of each, and the number of cases measured on it."""
-    lines = [["processor", "float32 products, GF/s", "cases"]]
-    rates: dict[str, list[float]] = {}
-    for result in results:
-        rate = result.implementations[OURS].get("matmul_teraflops", math.nan)
-        rates.setdefault(describe_machine(result.hardware), []).append(1e3 * float(rate))
-    for machine, of in sorted(rates.items()):
-        known = [rate for rate in of if not math.isnan(rate)]
-        lines.append([machine, f"{min(known):.0f} to {max(known):.0f}" if known else NOTHING, str(len(of))])
-    return lines
-
-
-def memory(results: Sequence[Result]) -> list[list[str]]:
-    """Returns peak memory beyond the inputs."""
-    lines = [["loss", "N × D", "tempplug, MiB", "plain PyTorch", "PyGCL"]]
-    for case, found in _cases(results, "mebibytes"):
-        shown = [f"{found[name]['mebibytes']:,.0f}" if name in found else NOTHING for name in (OURS, "eager", "pygcl")]
-        lines.append([*_named(case), *shown])
-    return lines
-
-
-def kept(results: Sequence[Result]) -> list[list[str]]:
-    """Returns plain PyTorch's relative time with the default allocator, and with one that retains freed memory."""
-    lines = [["loss", "N × D", "usual allocator", "memory kept"]]
-    usual = {_named(case): _eager(found) for case, found in _cases(results, "milliseconds") if "eager" in found}
-    for case, found in _cases(results, "milliseconds", variable="GLIBC_TUNABLES"):
-        lines.append([*_named(case), _times(usual[_named(case)]), _times(_eager(found))])
     return lines
 
 
@@ -103,15 +72,11 @@ def _named(case: SpeedRecipe) -> tuple[str, str]:
     return LOSSES[case.loss_name], f"{case.rows} × {case.dimension}"
 
 
-def _eager(found: Mapping[str, Numbers]) -> float:
-    return float(found["eager"]["milliseconds"]) / float(found[OURS]["milliseconds"])
-
-
 def _told(case: SpeedRecipe, found: Mapping[str, Numbers]) -> tuple[str, float, dict[str, float]]:
-    """Returns cold or hot, tempplug's milliseconds, and the relative time of each implementation."""
+    """Returns cold or hot, tempplug's milliseconds, and those of each implementation."""
     name = told_time(case.rows, found[OURS])
-    ours = float(found[OURS][name])
-    return "cold" if name.endswith("cold") else "hot", ours, {other: float(of[name]) / ours for other, of in found.items()}
+    times = {other: float(of[name]) for other, of in found.items()}
+    return "cold" if name.endswith("cold") else "hot", times[OURS], times
 
 
 def _cases(results: Sequence[Result], figure: str, variable: str = "") -> list[tuple[SpeedRecipe, dict[str, Numbers]]]:
@@ -131,15 +96,13 @@ def _milliseconds(value: float) -> str:
     return f"{value:.{0 if value >= 10 else 1 if value >= 1 else 2}f}"
 
 
-def _marked(times: Mapping[str, float], name: str) -> str:
-    """Returns the relative time of an implementation, marked if tempplug is slower."""
-    return NOTHING if name not in times else _times(times[name]) + " ▼" * (times[name] < 1)
+def _headings() -> list[str]:
+    return [f"{title}, ms" for title in COLUMNS.values()]
 
 
-def _times(ratio: float) -> str:
-    return f"{ratio:.{2 if ratio < 1 else 1 if ratio < 9.95 else 0}f}"
+def _marked(times: Mapping[str, float], name: str, ours: float) -> str:
+    """Returns the milliseconds of an implementation, marked if tempplug is slower."""
+    return NOTHING if name not in times else _milliseconds(times[name]) + " ▼" * (times[name] < ours)
 
 
-TABLES: dict[str, Callable[..., list[list[str]]]] = {
-    each.__name__: each for each in (speed, short, machines, memory, kept, errors)
-}
+TABLES: dict[str, Callable[..., list[list[str]]]] = {each.__name__: each for each in (speed, short, errors)}
