@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +70,13 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
     def load(self, recipe: ClipRecipe, source: Source) -> Pairs:
         """Returns training images and, if there are any, test images with captions, and the checkpoint's settings."""
         checkpoint = Checkpoint.read(recipe.model_name_or_path, recipe.max_length)
-        common: dict[str, Any] = {"templates": recipe.templates, "columns": recipe.table_columns, "seed": recipe.seed}
-        load = partial(load_pairs, source.dataset, data_dir=source.data_dir, size=checkpoint.image_size, **common)
-        train = load("train", count=recipe.count)
+        common: dict[str, Any] = {name: getattr(recipe, name) for name in ("templates", "seed")}
+        common |= {"size": checkpoint.image_size, "columns": recipe.table_columns}
+        train = load_pairs(source.dataset, "train", source.data_dir, count=recipe.count, **common)
         assert train is not None  # its absence is an error
-        return Pairs(checkpoint, train, load("test", count=recipe.test_count) if source.evaluated else None)
+        more = {**common, "count": recipe.test_count}
+        test = load_pairs(source.dataset, "test", source.data_dir, **more) if source.evaluated else None
+        return Pairs(checkpoint, train, test)
 
     def files(self, recipe: ClipRecipe, source: Source, data: Pairs) -> dict[str, Path | str]:
         """Returns the files of the images and captions of both splits."""

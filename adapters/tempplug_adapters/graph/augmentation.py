@@ -68,8 +68,9 @@ def check_pool(pool: Sequence[str]) -> None:
     known = (*AUGMENTATIONS, "MODULE:NAME of your own")
     if not pool:
         raise UnknownNameError(f"no augmentation is named. Known: {', '.join(known)}.")
-    if wrong := next((name for name in pool if name not in AUGMENTATIONS), None):
-        raise unknown("augmentation", wrong, known)
+    for name in pool:
+        if name not in AUGMENTATIONS:
+            raise unknown("augmentation", name, known)
 
 
 def _drop_nodes(graphs: GraphBatch) -> Kept:

@@ -94,8 +94,8 @@ class View:
 
     def to(self, device: torch.device) -> View:
         """Returns the view on a device."""
-        moved = (None if each is None else each.to(device) for each in (self.edge_index, self.columns, self.edge_weight))
-        return View(*moved, self.reach)  # type: ignore[arg-type]
+        columns, weight = (None if each is None else each.to(device) for each in (self.columns, self.edge_weight))
+        return View(self.edge_index.to(device), columns, weight, self.reach)
 
 
 class GCN(nn.Module):

@@ -31,6 +31,7 @@ from tempplug_adapters.graph.user_modules import (
     augmented,
     corrupted,
     create_encoder,
+    pyg_card,
     warn_of_unused,
 )
 from tempplug_adapters.quoting import code
@@ -219,19 +220,16 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         shares = list(zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True))
         if encoder is not None or augmentations:
             graph = data.graph if whole else data.part(index, recipe.neighbours, recipe.layers)
-            if augmentations:
-                plain = [_same_nodes(graph, each) for each in _both(augmentations)]
-            else:
-                plain = [corrupted(graph, *each) for each in shares]
+            plain = [_same_nodes(graph, each) for each in _both(augmentations)] if augmentations else []
             nodes = None if whole else graph.n_id
-            return {"views": plain, "nodes": nodes, "seeds": torch.arange(len(data)) if nodes is None else nodes[: len(index)]}
+            seeds = torch.arange(len(data)) if nodes is None else nodes[: len(index)]
+            return {"views": plain or [corrupted(graph, *each) for each in shares], "nodes": nodes, "seeds": seeds}
+        edges, weight, nodes, seeds = data.edge_index, data.edge_weight, None, torch.arange(len(data))
         reach: tuple[int, ...] = ()
-        if whole:
-            edges, weight, nodes, seeds = data.edge_index, data.edge_weight, None, torch.arange(len(data))
-        else:
+        if not whole:
             part = data.sampler.around(index, recipe.neighbours, recipe.layers)
             edges, nodes, seeds, reach = part.edge_index, part.nodes, part.nodes[: part.seeds], part.reach
-            weight = None if data.edge_weight is None else data.edge_weight[part.edges]
+            weight = None if weight is None else weight[part.edges]
         views = [replace(corrupt(edges, data.x.shape[1], *each, weight), reach=reach) for each in shares]
         return {"views": views, "nodes": nodes, "seeds": seeds}
 
@@ -301,14 +299,9 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
 
     def card(self, recipe: GraceRecipe, module: Any, data: Nodes, results: Mapping[str, Any]) -> Card:
         """Returns the text on encoders of nodes."""
-        return Card(
-            about=f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric.",
-            example=f"Data(x=torch.rand(3, {module.columns}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))",
-            imports="import torch\nfrom torch_geometric.data import Data\n",
-            use=f"`encoder.pt` has the weights of {code(type(module.encoder).__name__)}, `{REPRESENTATIONS_FILE}` the "
-            "vectors of all nodes of the training.",
-            metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
-        )
+        about = f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric."
+        more = f"`{REPRESENTATIONS_FILE}` the vectors of all nodes of the training"
+        return pyg_card(about, "{}", module.columns, f"{code(type(module.encoder).__name__)}, {more}")
 
     def of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and augmentations, imported where they are given by name."""

@@ -89,9 +89,8 @@ class ContrastiveGNN(nn.Module):
         super().__init__()
         own = cfg.contrastive
         self.gnn = GNN(dim_in, own.dimension)
-        options = [str(each) for each in own.temperature_args]
-        negatives = {"contrastive_negatives": own.negatives or None}
-        temperature = TemperatureArguments(own.temperature_strategy, options, own.objective, **negatives)
+        named: dict[str, Any] = {"contrastive_objective": own.objective, "contrastive_negatives": own.negatives or None}
+        temperature = TemperatureArguments(own.temperature_strategy, [str(each) for each in own.temperature_args], **named)
         self.loss_fn = temperature.create_loss(own.layout, dimension=own.dimension)
         refuse_missing(self.loss_fn.terms, {"index"}, "model.type: contrastive")
         self.shares = tuple(zip(own.drop_edge, own.mask_feature, strict=True))

@@ -104,9 +104,10 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None, columns
     """
     if features is None:
         raise ConfigError(f"a table of edges such as {edges} needs --node-features, a table with a row a node.")
-    if unknown := next((word for word in columns if "=" not in word or word.partition("=")[0] not in _NAMES), None):
-        wanted = f"ROLE=COLUMN, ROLE one of {', '.join(_NAMES)}"
-        raise ConfigError(f"columns={' '.join(columns)}: {quoted(unknown)} must be {wanted}.")
+    for word in columns:
+        if "=" not in word or word.partition("=")[0] not in _NAMES:
+            wanted = f"ROLE=COLUMN, ROLE one of {', '.join(_NAMES)}"
+            raise ConfigError(f"columns={' '.join(columns)}: {quoted(word)} must be {wanted}.")
     nodes = _read_nodes(features, labels, columns)
     ids = list(map(str, range(len(nodes.table))))
     if "node" in nodes:

@@ -86,12 +86,10 @@ class PyGCLLoss(nn.Module):
         self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", negatives=negatives, engine=engine)
         _register()
 
-    def forward(
-        self, anchor: Tensor, sample: Tensor, pos_mask: Tensor | None = None, neg_mask: Tensor | None = None, **given: Any
-    ) -> Tensor:
+    def forward(self, *given: Any, **named: Any) -> Tensor:
         """Returns `compute` of the same arguments: PyGCL's models call a loss like a function."""
         _register()
-        return self.compute(anchor, sample, pos_mask, neg_mask, **given)
+        return self.compute(*given, **named)
 
     def compute(
         self, anchor: Tensor, sample: Tensor, pos_mask: Tensor | None = None, neg_mask: Tensor | None = None, **given: Any

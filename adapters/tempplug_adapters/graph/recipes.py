@@ -173,9 +173,9 @@ class MoleculeRecipe(Recipe):
 
     def fine_tuning(self) -> FineTuneRecipe:
         """Returns the settings of fine-tuning."""
-        own = {"num_train_epochs": self.finetune_epochs, "per_device_train_batch_size": self.finetune_batch_size}
-        shared = {name: getattr(self, name) for name in ("dropout", "columns", "bf16", "seed")}
-        return FineTuneRecipe(**own, learning_rate=self.finetune_learning_rate, **shared)
+        own = {"num_train_epochs": "epochs", "per_device_train_batch_size": "batch_size", "learning_rate": "learning_rate"}
+        settings = {setting: getattr(self, f"finetune_{name}") for setting, name in own.items()}
+        return FineTuneRecipe(**settings, **{name: getattr(self, name) for name in ("dropout", "columns", "bf16", "seed")})
 
 
 @dataclass(frozen=True, kw_only=True)

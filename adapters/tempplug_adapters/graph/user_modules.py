@@ -17,7 +17,7 @@ from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError, ShapeError
 from tempplug_adapters.own_modules import create_module, find, trial
-from tempplug_adapters.training.method import Method
+from tempplug_adapters.training.method import Card, Method
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 
@@ -92,7 +92,8 @@ class UserEncoder(nn.Module):
             ConfigError: the module cannot run.
             ShapeError: as of a call.
         """
-        return trial(self.module, partial(self, graphs), f"wanted is {_CONTRACT}")
+        found: Tensor = trial(self.module, partial(self, graphs), f"wanted is {_CONTRACT}")
+        return found
 
     def warn_of_unused(self, graph: Data) -> None:
         """Warns of weights and attributes of edges that the module does not take."""
@@ -176,6 +177,24 @@ class UserMethod(Method[R, D]):
             remedy = "pass it again, as in load(folder, GraceMethod(METHOD, encoder))"
             raise ConfigError(f"{folder} has the weights of an encoder that was passed from Python: {remedy}.")
         return create_encoder(given, kept["preprocessing"]["features"], recipe.hidden, recipe.layers)
+
+
+def pyg_card(about: str, example: str, features: int, weights: str) -> Card:
+    """Returns the card of an encoder of graphs.
+
+    Args:
+        about: description of the encoder.
+        example: argument of ``embed``, ``{}`` for a graph.
+        features: of a node.
+        weights: what ``encoder.pt`` has the weights of, and what else the folder holds.
+    """
+    graph = f"Data(x=torch.rand(3, {features}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))"
+    imports, metadata = (
+        "import torch\nfrom torch_geometric.data import Data\n",
+        {"library_name": "pyg", "pipeline_tag": "graph-ml"},
+    )
+    use = f"`encoder.pt` has the weights of {weights}."
+    return Card(about, example.format(graph), use=use, imports=imports, metadata=metadata)
 
 
 def _name(each: Any) -> str:

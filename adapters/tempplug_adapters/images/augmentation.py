@@ -159,9 +159,10 @@ def _with_crops(recipe: str) -> tuple[str, _Crops | None]:
     if name != UNCHANGED and name not in RECIPES:
         raise unknown("augmentation", name, (*RECIPES, UNCHANGED))
     allowed = () if name == UNCHANGED else tuple(each.name for each in fields(_Crops))
-    if wrong := next((option for option in options if option not in allowed), None):
-        has = f"{nearest(wrong, allowed)} It has: {', '.join(allowed)}"
-        raise ConfigError(f"augmentation '{name}' has no option '{wrong}'.{has}.")
+    for option in options:
+        if option not in allowed:
+            has = f"{nearest(option, allowed)} It has: {', '.join(allowed)}"
+            raise ConfigError(f"augmentation '{name}' has no option '{option}'.{has}.")
     return name, _Crops(**options) if options else None
 
 

@@ -69,7 +69,7 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
 
 def warn_of_classes(test: EncodedSet, name: str, known: Iterable[str], training: str) -> None:
     """Warns of classes of a test set that ``training`` has no images of."""
-    labels = [] if test.labels is None else test.labels.unique().tolist()
+    labels = () if test.labels is None else {*test.labels.tolist()}
     if unknown := {test.classes[label] for label in labels} - {*known}:
         listed = ", ".join(f"'{word}'" for word in sorted(unknown))
         warnings.warn(f"'{name}' has images of {listed}, of which {training} has none.", stacklevel=6)

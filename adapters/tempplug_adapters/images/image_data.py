@@ -195,8 +195,8 @@ def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None
         return {}
     if dataset in _LAYOUTS and data_dir is None:
         return {"": " ".join(HUB[dataset])}
-    named = _place(dataset, split, data_dir) if dataset in _LAYOUTS and data_dir is not None else None
-    place = Path(dataset).expanduser() if named is None else named[0]
+    form = _place(dataset, split, data_dir) if dataset in _LAYOUTS and data_dir is not None else None
+    place = Path(dataset).expanduser() if form is None else form[0]
     if not place.exists():
         return {"": tables[0].metadata[b"fingerprint"].decode()}
     return {**files_below(place)} if split == "train" or place.is_file() else {}

@@ -102,7 +102,7 @@ def create_vit(name: str, *, image_size: int = 224, patch_size: int | None = Non
         remedy = "choose a multiple of it, or another patch_size"
         raise ConfigError(f"image_size={image_size} cannot be cut into patches of patch_size={patch}: {remedy}.")
     width, heads = VITS[name]
-    sizes = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width}
+    sizes: dict[str, Any] = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width}
     return ViTModel(ViTConfig(**sizes, image_size=image_size, patch_size=patch), add_pooling_layer=False)
 
 
