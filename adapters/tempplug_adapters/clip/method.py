@@ -74,8 +74,8 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         common |= {"size": checkpoint.image_size, "columns": recipe.table_columns}
         train = load_pairs(source.dataset, "train", source.data_dir, count=recipe.count, **common)
         assert train is not None  # its absence is an error
-        more = {**common, "count": recipe.test_count}
-        test = load_pairs(source.dataset, "test", source.data_dir, **more) if source.evaluated else None
+        test_options = {**common, "count": recipe.test_count}
+        test = load_pairs(source.dataset, "test", source.data_dir, **test_options) if source.evaluated else None
         return Pairs(checkpoint, train, test)
 
     def files(self, recipe: ClipRecipe, source: Source, data: Pairs) -> dict[str, Path | str]:
@@ -83,8 +83,8 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
         parts: dict[Split, CaptionedImages | None] = {"train": data.train, "test": data.test}
         files: dict[str, Path | str] = {}
         for split, part in parts.items():
-            own = {} if part is None else files_of(part.images, source.dataset, split, source.data_dir)
-            files |= grouped(f"dataset {split}", own)
+            read = {} if part is None else files_of(part.images, source.dataset, split, source.data_dir)
+            files |= grouped(f"dataset {split}", read)
         return files
 
     def tables(self, data: Pairs) -> Sequence[Assigned]:

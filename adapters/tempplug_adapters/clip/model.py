@@ -84,8 +84,8 @@ class Checkpoint:
         dimension = getattr(model.config, "projection_dim", None) or vision.hidden_size
         longest = min(max_length or text.max_position_embeddings, text.max_position_embeddings)
         masked = "attention_mask" in tokenizer.model_input_names and not model.config.model_type.startswith("siglip")
-        found = load_image_settings(name) or {"image_processor_type": "CLIPImageProcessor"}
-        processor = {"image_mean": list(_MEAN), "image_std": list(_STD), **found}
+        settings = load_image_settings(name) or {"image_processor_type": "CLIPImageProcessor"}
+        processor = {"image_mean": list(_MEAN), "image_std": list(_STD), **settings}
         return cls(tokenizer, temperature, bias, dimension, vision.image_size, longest, masked, processor)
 
     def tokens(self, texts: Iterable[str]) -> list[Tensor]:

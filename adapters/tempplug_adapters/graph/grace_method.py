@@ -300,8 +300,8 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
     def card(self, recipe: GraceRecipe, module: Any, data: Nodes, results: Mapping[str, Any]) -> Card:
         """Returns the text on encoders of nodes."""
         about = f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric."
-        more = f"`{REPRESENTATIONS_FILE}` the vectors of all nodes of the training"
-        return pyg_card(about, "{}", module.columns, f"{code(type(module.encoder).__name__)}, {more}")
+        vectors = f"`{REPRESENTATIONS_FILE}` the vectors of all nodes of the training"
+        return pyg_card(about, "{}", module.columns, f"{code(type(module.encoder).__name__)}, {vectors}")
 
     def of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and augmentations, imported where they are given by name."""

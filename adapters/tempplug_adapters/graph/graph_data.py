@@ -177,8 +177,8 @@ def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Ten
     try:
         label = word if word is None or isinstance(word, str) else torch.as_tensor(graph.y).double()
     except (TypeError, ValueError, RuntimeError) as error:
-        given = f"y={quoted(str(graph.y))}, which is neither a number nor a word"
-        raise DataError(f"graph {position} has {given}: leave y out.") from error
+        fault = f"y={quoted(str(graph.y))}, which is neither a number nor a word"
+        raise DataError(f"graph {position} has {fault}: leave y out.") from error
     label = label.reshape(1, 1) if isinstance(label, Tensor) and label.numel() == 1 else label
     return nodes, x if x is None or x.shape[1] else None, edges, label
 

@@ -140,8 +140,8 @@ def load_ogb(name: str, data_dir: Path | None) -> list[Data]:
     if name not in _DIRECTED:
         pairs, edges = torch.stack([pairs, pairs.flip(1)], 1).flatten(0, 1), [2 * each for each in edges]
         edge_attr = None if edge_attr is None else edge_attr.repeat_interleave(2, 0)
-    split_edges = torch.split(pairs, edges)
-    graphs = [Data(edge_index=own.T.contiguous(), num_nodes=size) for own, size in zip(split_edges, nodes, strict=True)]
+    links = torch.split(pairs, edges)
+    graphs = [Data(edge_index=link.T.contiguous(), num_nodes=size) for link, size in zip(links, nodes, strict=True)]
     sizes = {"x": (x, nodes), "edge_attr": (edge_attr, edges), "y": (y, nodes if of_nodes else [1] * len(nodes))}
     for attribute, (table, counts) in sizes.items():
         for graph, own in zip(graphs, () if table is None else torch.split(table, counts), strict=table is not None):

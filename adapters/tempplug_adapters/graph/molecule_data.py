@@ -284,6 +284,6 @@ def _label(table: Table, name: str) -> NDArray[np.float32]:
     numbers = table.numbers(name).astype(np.float32)
     if (wrong := ~np.isin(np.nan_to_num(numbers), (0, 1))).any():
         row, remedy = int(wrong.argmax()), f"Name the columns of labels: {_LABEL.option('A,B')}"
-        given = f"{table.place(row)}: column {quoted(name)} is {numbers[row]:g}"
-        raise DataError(f"{given}; a label must be 0, 1 or nothing. {remedy}.")
+        cell = f"{table.place(row)}: column {quoted(name)} is {numbers[row]:g}"
+        raise DataError(f"{cell}; a label must be 0, 1 or nothing. {remedy}.")
     return numbers

@@ -58,8 +58,8 @@ def scaffold_split(smiles: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
             parts[2].extend(group)
     if not all(parts):
         sizes = f"they would have {', '.join(str(len(part)) for part in parts)}"
-        given = f"{len(smiles)} molecules of {len(groups)} scaffolds"
-        raise DataError(f"{given} leave the training, validation or test set empty: {sizes}.")
+        counts = f"{len(smiles)} molecules of {len(groups)} scaffolds"
+        raise DataError(f"{counts} leave the training, validation or test set empty: {sizes}.")
     return torch.tensor(parts[0]), torch.tensor(parts[1]), torch.tensor(parts[2])
 
 

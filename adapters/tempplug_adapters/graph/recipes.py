@@ -173,8 +173,8 @@ class MoleculeRecipe(Recipe):
 
     def fine_tuning(self) -> FineTuneRecipe:
         """Returns the settings of fine-tuning."""
-        own = {"num_train_epochs": "epochs", "per_device_train_batch_size": "batch_size", "learning_rate": "learning_rate"}
-        settings = {setting: getattr(self, f"finetune_{name}") for setting, name in own.items()}
+        names = {"num_train_epochs": "epochs", "per_device_train_batch_size": "batch_size", "learning_rate": "learning_rate"}
+        settings = {setting: getattr(self, f"finetune_{name}") for setting, name in names.items()}
         return FineTuneRecipe(**settings, **{name: getattr(self, name) for name in ("dropout", "columns", "bf16", "seed")})
 
 

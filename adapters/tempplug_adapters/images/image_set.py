@@ -149,9 +149,9 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
         if images is None:
             images = torch.empty((len(encoded), *pixels.shape), dtype=torch.uint8)
         elif pixels.shape != images.shape[1:]:
-            own, others = (f"{width}x{height}" for height, width in (pixels.shape[1:], images.shape[2:]))
-            remedy = f"but images before it are {others}: pass a size to which all images of '{encoded.name}' are resized"
-            raise DataError(f"{encoded.file_name(position)} is {own} pixels large, {remedy}.")
+            extent, first = (f"{width}x{height}" for height, width in (pixels.shape[1:], images.shape[2:]))
+            remedy = f"but images before it are {first}: pass a size to which all images of '{encoded.name}' are resized"
+            raise DataError(f"{encoded.file_name(position)} is {extent} pixels large, {remedy}.")
         images[len(kept)] = pixels
         kept.append(position)
     if faults:

@@ -181,8 +181,8 @@ def _without_classifier(model: nn.Module, name: str) -> nn.Module:
         classifier = getattr(model, attribute, None)
         if isinstance(classifier, nn.Module):
             layers = classifier if isinstance(classifier, nn.Sequential) else ()
-            kept = takewhile(lambda layer: not isinstance(layer, nn.Linear | nn.Dropout), layers)
-            setattr(model, attribute, nn.Sequential(*kept))
+            features = takewhile(lambda layer: not isinstance(layer, nn.Linear | nn.Dropout), layers)
+            setattr(model, attribute, nn.Sequential(*features))
             return model
     remedy = "make the model yourself, remove its classifier and wrap it in Backbone"
     raise ConfigError(f"backbone '{name}' has no classifier named {', '.join(CLASSIFIERS)}: {remedy}.")

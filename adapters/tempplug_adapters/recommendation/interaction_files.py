@@ -132,10 +132,8 @@ def _assigned(path: Path, roles: Sequence[Role], columns: Sequence[str]) -> Assi
     for role, (name, *_) in assigned.columns.items():
         if types.get(name, _TYPES[role]) != _TYPES[role]:
             wanted = f"{_TYPES[role]} (RecBole's types: {', '.join(_FIELDS)})"
-            given = f"{path}, line 1: the type of {quoted(name)}, the {role}, is {quoted(types[name])}"
-            raise DataError(
-                f"{given}, but must be {wanted}: write {name}:{_TYPES[role]}, or choose another one with --columns."
-            )
+            fault = f"the type of {quoted(name)}, the {role}, is {quoted(types[name])}, but must be {wanted}"
+            raise DataError(f"{path}, line 1: {fault}: write {name}:{_TYPES[role]}, or choose another one with --columns.")
     return assigned
 
 

@@ -73,7 +73,8 @@ def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     data = f"data     {options.data_dir or 'Hugging Face hub'}, {found['split']}, correlations by {found['backend']}"
     lines = [data, *([HUB_NOTE] if found["source"] == "hub" else []), f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}"]
     lines += [f"{task:<8} {found['pairs'][task]:>6} {value:>15.2f}" for task, value in found["spearman"].items()]
-    return lines + [f"{'average':<8} {'':>6} {each:>15.2f}" for each in [found["average"]] if each is not None]
+    average = found["average"]
+    return lines if average is None else [*lines, f"{'average':<8} {'':>6} {average:>15.2f}"]
 
 
 def _check_transfer(options: Namespace) -> None:
@@ -103,7 +104,8 @@ def _transfer_table(options: Namespace, found: dict[str, Any]) -> list[str]:
     for task, value in found["accuracy"].items():
         f1 = f"{found['f1'][task]:>7.2f}" if task in found["f1"] else ""
         lines.append(f"{task:<8} {found['rows'][task]:>6} {value:>9.2f} {found['dev'][task]:>7.2f} {f1}".rstrip())
-    return lines + [f"{'average':<8} {'':>6} {each:>9.2f}" for each in [found["average"]] if each is not None]
+    average = found["average"]
+    return lines if average is None else [*lines, f"{'average':<8} {'':>6} {average:>9.2f}"]
 
 
 def _check_retrieval(options: Namespace) -> None:

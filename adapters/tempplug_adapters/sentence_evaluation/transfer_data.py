@@ -89,7 +89,7 @@ def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
     else:
         tables = zip(task.splits, files_of(name, data_dir), strict=True)
         rows = {split: read_tsv(file, task.columns) for split, file in tables}
-    return {split: [_checked(task, place, row) for place, row in found] for split, found in rows.items()}
+    return {split: [_checked(task, place, row) for place, row in of_split] for split, of_split in rows.items()}
 
 
 def files_of(name: str, data_dir: str | Path) -> list[Path]:
