@@ -66,7 +66,7 @@ class ContrastiveLoss(nn.Module):
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
     of which ``torch.compile`` takes 32,768 on a CPU, or any number with ``dense``; other calls stay outside of the graph
-    (docs/loss.md).
+    (docs/engines.md).
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.

@@ -54,7 +54,6 @@ SPECS = [
     "dystress:profile=shifted,shift=0.3,detach=false",
     "schedule:period=5",
     "individual:size=50",
-    "target-probability",
     f"tempnet:dimension={DIMENSION}",
     HEAD_TAIL.replace("head-tail", "mm-ts") + ",period=5",
 ]
