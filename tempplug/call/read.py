@@ -128,15 +128,7 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     queue, labels, index = arguments.get("queue"), arguments.get("labels"), arguments.get("index")
     hard = owned = arguments.get("hard_negatives")
     if plan is None:
-        refuse_fake(view_a, view_b, *arguments.values())
-        raw = {"view_a": view_a, "view_b": view_b, **arguments}
-        (view_a, view_b, queue, hard), labels, index, uncertainty = _check(parts, memory, view_a, view_b, arguments)
-        checked = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard, "labels": labels, "index": index}
-        # What the checks convert to another type, they must see again.
-        by_shape = kind is not None and arguments.keys() <= _BY_SHAPE
-        plan = _plan(parts, checked, owned)
-        if by_shape and all(value is None or checked.get(name, value).dtype is value.dtype for name, value in raw.items()):
-            memory.keep_plan(kind, plan)
+        plan, (view_a, view_b, queue, hard), labels, index, uncertainty = _first(call, kind, view_a, view_b, arguments)
     elif hard is not None and hard.ndim == 3:
         hard = hard.flatten(0, 1)
     embeddings = [view_a]
@@ -158,6 +150,30 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
             rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": owned}
             views.row_arguments = read_row_arguments(parts, arguments, rows)
     return views
+
+
+def _first(
+    call: Call, kind: Hashable, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]
+) -> tuple[Plan, tuple[Any, ...], Tensor | None, Tensor | None, Any]:
+    """Checks the first call of a kind; returns its plan, which the memory keeps, its embeddings, labels, index, uncertainty."""
+    refuse_fake(view_a, view_b, *arguments.values())
+    raw = {"view_a": view_a, "view_b": view_b, **arguments}
+    embeddings, labels, index, uncertainty = _check(call.parts, call.memory, view_a, view_b, arguments)
+    checked = dict(zip(("view_a", "view_b", "queue", "hard_negatives"), embeddings, strict=True)) | {
+        "labels": labels,
+        "index": index,
+    }
+    plan = _plan(call.parts, checked, arguments.get("hard_negatives"))
+    # What the checks convert to another type, they must see again.
+    if kind is not None and arguments.keys() <= _BY_SHAPE and _same_types(raw, checked):
+        call.memory.keep_plan(kind, plan)
+    return plan, embeddings, labels, index, uncertainty
+
+
+def _same_types(raw: Mapping[str, Tensor | None], checked: Mapping[str, Tensor | None]) -> bool:
+    """Returns whether the checks converted no argument."""
+    types = {name: value.dtype for name, value in checked.items() if value is not None}
+    return all(value is None or types.get(name, value.dtype) is value.dtype for name, value in raw.items())
 
 
 def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | None) -> Plan:

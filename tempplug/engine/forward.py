@@ -201,16 +201,7 @@ class Pass:
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         terms, weights = self._terms_of(tile, similarity) if self.terms else ((), ())
-        if self.pair is None and not (terms or self.needs_logits):
-            values, *slopes = bound.exponential_and_slopes_(similarity)
-            values = values.contiguous()
-            tile_values = Values(similarity, None, values, values, tuple(slopes), positive)
-        else:
-            tile_values = self._from_logits(bound, similarity, positive, terms)
-            if self.pair is not None and self.offset is not None:
-                self._apply_(self.pair, self.offset, tile_values, summed, weighed)
-            elif not self.shifted:
-                tile_values.values.exp2_()
+        tile_values = self._values(bound, similarity, positive, terms, summed, weighed)
         for weight in weights:
             tile_values.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
         fill = -math.inf if self.shifted else 0.0
@@ -219,6 +210,27 @@ class Pass:
             self._blank_(tile_values.weights, tile, fill)
         if self.count is not None and summed:
             tile_values.left_in = self._left_in(tile_values, tile, terms, weights)
+        return tile_values
+
+    def _values(
+        self,
+        bound: LogitMap,
+        similarity: Tensor,
+        positive: Tensor | None,
+        terms: Sequence[Tensor],
+        summed: bool,
+        weighed: bool,
+    ) -> Values:
+        """Returns the summands of a tile before any is weighed or left out."""
+        if self.pair is None and not (terms or self.needs_logits):
+            values, *slopes = bound.exponential_and_slopes_(similarity)
+            values = values.contiguous()
+            return Values(similarity, None, values, values, tuple(slopes), positive)
+        tile_values = self._from_logits(bound, similarity, positive, terms)
+        if self.pair is not None and self.offset is not None:
+            self._apply_(self.pair, self.offset, tile_values, summed, weighed)
+        elif not self.shifted:
+            tile_values.values.exp2_()
         return tile_values
 
     def _product(self, tile: Tile) -> Tensor:
