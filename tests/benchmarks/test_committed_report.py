@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 
 import pytest
-from committed_results import RESULTS, ROOT, values
+from committed_results import RESULTS, ROOT, records, values
 
 import tempplug
 from tempplug_benchmarks.command import Report, reports
@@ -56,7 +55,7 @@ def test_the_tables_are_what_the_results_give(found: list[Report]) -> None:
 
 def test_statuses_are_those_of_the_committed_results() -> None:
     """What is called measured or reproduced has arms with results, and what is called implemented has none."""
-    arms = {json.loads(file.read_text(encoding="utf-8")).get("arm", "") for file in RESULTS.glob("*/*/*/*/seed-*.json")}
+    arms = {record["arm"] for file in RESULTS.glob("*/*/*.jsonl") for record in records(file)}
     arms |= {line["strategy"] for file in RESULTS.glob("*/*.jsonl") for line in read_lines(file)}
     parts = {part for arm in arms for part in re.split(r"\+(?=[a-z])", arm.partition("@")[0])}
     trained = {part.partition(":")[0] for part in parts}

@@ -9,11 +9,11 @@ from tempplug_benchmarks.report.hours import hour_rows, plan_rows
 
 
 def test_hours_are_those_of_all_runs_by_device(tmp_path: Path) -> None:
-    machines = ({"cpu": "Abacus"}, {"cpu": "Abacus", "gpu": "NVIDIA A"})
-    for seed, hardware in enumerate(machines):
-        file = tmp_path / "graph" / "small" / "task" / "arm" / f"seed-{seed}.json"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps({"seconds": 3600 * (seed + 1), "hardware": hardware}))
+    file = tmp_path / "graph" / "small" / "task.jsonl"
+    file.parent.mkdir(parents=True)
+    runs = [{"seconds": 3600}, {"seconds": 7200, "hardware": {"cpu": "Abacus", "gpu": "NVIDIA A"}}]
+    head = {"format": 1, "common": {"hardware": {"cpu": "Abacus"}}}
+    file.write_text("".join(f"{json.dumps(each)}\n" for each in (head, *runs)))
     (tmp_path / "law").mkdir()
     lines = [{"seconds": 1800, "machine": "Abacus"}, {"seconds": 5400, "machine": "Abacus, NVIDIA A"}]
     (tmp_path / "law" / "one.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))

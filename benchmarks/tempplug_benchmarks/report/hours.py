@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Sequence
 from operator import itemgetter
@@ -18,7 +17,8 @@ def hour_rows(results: Path) -> list[Sequence[str]]:
     """
     rows = []
     for folder in sorted(each for each in results.iterdir() if each.is_dir()):
-        lines = [json.loads(file.read_text(encoding="utf-8")) for file in folder.glob("*/*/*/seed-*.json")]
+        tasks = [list(read_lines(file)) for file in sorted(folder.glob("*/*.jsonl"))]
+        lines = [{**head["common"], **line} for head, *runs in tasks for line in runs]
         lines += [line for file in folder.glob("*.jsonl") for line in read_lines(file)]
         gpu = [line["seconds"] for line in lines if "gpu" in line.get("hardware", ()) or "NVIDIA" in line.get("machine", "")]
         hours = (sum(line["seconds"] for line in lines) - sum(gpu)) / 3600, sum(gpu) / 3600
