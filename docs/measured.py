@@ -2,7 +2,7 @@
 
 A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
 named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``. Figures are means ± sample
-standard deviations over seeds; differences, p values (corrected for comparisons and looks) and verdicts are those of
+standard deviations over seeds; differences, p values (corrected for comparisons and rounds of seeds) and verdicts are those of
 ``tempplug bench report``. This file must not depend on the text of a guide.
 """
 
@@ -357,10 +357,10 @@ def _one_seed(rows: Iterable[ArmRow], metric: Metric) -> bool:
 
 
 def _seeds(rows: Iterable[ArmRow], metric: Metric, looked: Comparison | None = None) -> str:
-    """Returns the number of seeds of the rows, and of looks if the p-values beside it are corrected for them."""
+    """Returns the number of seeds of the rows, and of rounds of seeds if the p-values beside it are corrected for them."""
     counts = [row.summaries[metric.name].count for row in rows if metric.name in row.summaries]
-    looks = f" in {len(looked.looks)} looks" if looked and len(looked.looks) > 1 else ""
-    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + looks
+    rounds = f" in {len(looked.looks)} rounds" if looked and len(looked.looks) > 1 else ""
+    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + rounds
 
 
 def _table(lines: Sequence[Sequence[str]]) -> list[str]:

@@ -62,7 +62,7 @@ def test_arms_are_recomputed() -> None:
         place = arguments.split("|")[0].strip()
         found, metric = values(place), header[1]
         (baseline,) = re.findall("`(.*)`", header[2])
-        assert header[3] == ("Holm p" if looks(place) == 1 else f"Holm p, {looks(place)} looks")
+        assert header[3] == ("Holm p" if looks(place) == 1 else f"Holm p, {looks(place)} rounds")
         assert {row[0].strip("`") for row in rows} == set(found)
         compared = []
         for row in rows:
