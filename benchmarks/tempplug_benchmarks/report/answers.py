@@ -118,12 +118,13 @@ def _coverage(found: Sequence[Outcome], judged: Sequence[Outcome]) -> tuple[str,
         runs += sum(summary.count for summary in summaries if summary)
     families = dict.fromkeys(each.family for each in found)
     without = [name for name in families if name not in {each.family for each in judged}]
-    text = (
-        f"{runs:,} trainings of {_count(len(found), 'task')} in {_count(len(families), 'family', 'families')}. "
-        f"{len(judged)} of the tasks are judged: the others have fewer than {FEW} seeds, or their training is not clearly "
-        "better than no training"
-    )
-    return "Measured", text + (f", which leaves nothing to say about {_listed(without)}." if without else ".")
+    text = f"{runs:,} trainings of {_count(len(found), 'task')} in {_count(len(families), 'family', 'families')}."
+    if len(judged) < len(found):
+        text += (
+            f" {len(judged)} of them can be judged: the others have fewer than {FEW} seeds, or their training is not clearly "
+            "better than no training" + (f", which leaves nothing to say about {_listed(without)}." if without else ".")
+        )
+    return "Measured", text
 
 
 def _best(judged: Sequence[Outcome]) -> tuple[str, str]:

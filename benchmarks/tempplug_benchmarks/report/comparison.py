@@ -17,9 +17,10 @@ from tempplug_benchmarks.arm import Arm, format_settings
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
-from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
+from tempplug_benchmarks.results import Difference, Loaded, Summary, over_samples, paired_difference, summarise
 from tempplug_benchmarks.run.fixed_plan import FixedPlan
 from tempplug_benchmarks.run.store import Entry, Failure, Result, describe_environment
+from tempplug_benchmarks.run.task_file import Look
 from tempplug_benchmarks.run.tuning import best_baseline, best_configurations
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
