@@ -300,3 +300,17 @@ def test_ranks_and_arms_whose_temperature_was_held(tasks: list[Task]) -> None:
         points = statistics.fmean(own[seed] - value for seed, value in other.items() if seed in own)
         assert f"{arm} on {task.title} by {points:.1f} points" in said()["Moving the temperature"]
     assert said()["Moving the temperature"].startswith(f"{len(held)} arms ")
+
+
+def test_speed_is_compared_in_a_sentence() -> None:
+    ratios = []
+    for record in [record for file in RESULTS.glob("speed/*/*.jsonl") for record in records(file)]:
+        times = {name: of.get("milliseconds") for name, of in record["implementations"].items()}
+        if own := times.pop("tempplug", None):
+            ratios += [time / own for time in times.values() if time]
+    slower = sum(ratio > 1 for ratio in ratios)
+    assert (
+        f"Of {len(ratios)} times of other implementations, {slower} are longer than tempplug&#39;s of the same case. Divided "
+        f"by tempplug&#39;s time they are {statistics.median(ratios):.1f} in the median, {min(ratios):.1f} at least and "
+        f"{max(ratios):.1f} at most; above 1 tempplug is faster."
+    ) in page()
