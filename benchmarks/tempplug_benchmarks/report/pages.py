@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.quoting import escape_markdown
 from tempplug_benchmarks.arm import format_settings
 from tempplug_benchmarks.report import across, answers, tables
@@ -115,7 +114,6 @@ def _environment() -> Environment:
     made.globals |= {name: getattr(answers, name) for name in ("answers", "outcomes", "strategy_table")}
     made.globals |= {"cross_table": across.cross_table, "TITLE": across.TITLE, "plots_module": _plots, "PLOTTED": PLOTTED}
     made.globals |= {"markdown_table": markdown_table, "anchor": _anchor, "runs_of": _runs_of}
-    made.globals["suite_summary"] = lambda name: registry().get(SuiteInfo, name).summary
     return made
 
 
