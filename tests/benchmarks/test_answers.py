@@ -189,7 +189,7 @@ def test_ten_sentences_answer_first() -> None:
     assert len(said()) == 10
     assert page().index('id="answers"') < page().index('id="legend"') < page().index("<table")
     text = re.sub(r"<(script|style)>.*?</\1>|<[^>]*>", "", page(), flags=re.DOTALL)
-    assert not re.search(r"\blooks?\b", text), "say what it is: rounds of seeds"
+    assert not re.search(r"\blooks?\b", text), "say what it is: results were read"
 
 
 def test_what_was_measured_and_what_is_judged(tasks: list[Task]) -> None:

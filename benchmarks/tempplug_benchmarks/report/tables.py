@@ -149,8 +149,8 @@ def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
 
 
 def holm_p(comparison: Comparison) -> str:
-    """Returns the heading of corrected p-values, with the number of rounds of seeds if there are several."""
-    return f"Holm p, {len(comparison.looks)} rounds" if len(comparison.looks) > 1 else "Holm p"
+    """Returns the heading of corrected p-values, with the number of times that results were read if seeds were added."""
+    return f"Holm p, results read {len(comparison.looks)} times" if len(comparison.looks) > 1 else "Holm p"
 
 
 def has_controls(comparison: Comparison) -> bool:
@@ -252,10 +252,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     ]
     if len(comparison.looks) > 1:
         dated = "; ".join(f"{look.date} {look.seeds}" for look in comparison.looks)
-        rounds = len(comparison.looks)
-        lines.append(
-            f"rounds of seeds: {rounds}, read in between; p is multiplied by {rounds} before Holm's correction: {dated}"
-        )
+        lines.append(f"results read {len(comparison.looks)} times, by which p is multiplied before Holm's correction: {dated}")
     if (plan := comparison.plan) is not None:
         done = sum(row.summaries[metric.name].count for row in comparison.rows if metric.name in row.summaries)
         lines.append(
