@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, Never, get_args
 import torch
 from torch import Tensor, nn
 
-from tempplug.between_calls import Unchanged
-from tempplug.compiler import OUTSIDE, left_out, takes_in
+from tempplug.call.between_calls import Unchanged
+from tempplug.call.compiler import OUTSIDE, left_out, takes_in
+from tempplug.call.memory import Memory
+from tempplug.call.parts import Parts
+from tempplug.call.read import device_of, split_heads
+from tempplug.call.record import Step, build_record
+from tempplug.call.reduction import raise_if_nonfinite
+from tempplug.call.ring import check_ring
+from tempplug.call.run import Run, dense_logits
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
 from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.memory import Memory
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
-from tempplug.parts import Parts
 from tempplug.precision import plain_precision
-from tempplug.read import device_of, split_heads
-from tempplug.record import Step, build_record
-from tempplug.reduction import raise_if_nonfinite
-from tempplug.ring import check_ring
-from tempplug.run import Run, dense_logits
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, Gather, LayoutName, ObjectiveName, Reduction, StepRecord
@@ -326,7 +326,7 @@ class ContrastiveLoss(nn.Module):
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
             with refused_together(device_of(view_a), bool(self.gather)):
-                heads = self._heads(view_a, view_b)
+                heads = split_heads(view_a, view_b, self.objective)
         device = heads[0][0].device.type if isinstance(heads[0][0], Tensor) else "cpu"
         if device != "meta" and torch.is_autocast_enabled(device):
             # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
@@ -360,15 +360,6 @@ class ContrastiveLoss(nn.Module):
             memory.unlearned.end(heads[0][0])
         return total
 
-    def _heads(self, view_a: Embeddings, view_b: Embeddings | None) -> list[tuple[Tensor, Tensor | None]]:
-        """Returns the views of each head; raises as `split_heads`, and where the objective takes one head alone."""
-        heads = split_heads(view_a, view_b)
-        if len(heads) > 1 and self.objective.observes:
-            raise ConfigError(
-                f"objective '{self.objective.name}' has one state for each example: it takes one head, not {len(heads)}."
-            )
-        return heads
-
     def _inside(
         self, heads: Sequence[tuple[Tensor, Tensor | None]], arguments: dict[str, Any], of_head: Callable[..., Tensor]
     ) -> Tensor:
@@ -393,7 +384,7 @@ class ContrastiveLoss(nn.Module):
         if not torch.compiler.is_exporting():
             self.memory.step, self.memory.record = None if transformed() else step, None
             step.learned = self._learned()
-        heads = split_heads(view_a, view_b)
+        heads = split_heads(view_a, view_b, self.objective)
         run = partial(Run, self.parts, self.memory, self.training, len(heads), step, True)
         with plain_precision(heads[0][0].device.type):
             return torch.stack([run().of_embeddings(*head, arguments) for head in heads]).sum(0)

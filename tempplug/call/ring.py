@@ -24,14 +24,14 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import Block
-from tempplug.blocks import pairs_of, statistics_of, term_maps, terms_of
+from tempplug.call.blocks import pairs_of, statistics_of, term_maps, terms_of
+from tempplug.call.parts import Parts
+from tempplug.call.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError
 from tempplug.layouts import PairLayout, Views
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import PairFunction
-from tempplug.parts import Parts
-from tempplug.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.strategies.maps import LogitMap
 from tempplug.term_map import TermMap
 from tempplug.types import EngineName, RowStatistics, Wanted

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.parts import Parts
+from tempplug.call.parts import Parts
 
 try:
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy

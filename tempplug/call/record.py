@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tempplug.between_calls import Unchanged
 from tempplug.block import Block
+from tempplug.call.between_calls import Unchanged
 from tempplug.metrics import effective_negatives
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.call.parts import Parts
+from tempplug.call.read import check_rows, read_row_arguments
 from tempplug.distributed import rows_of_one
 from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
@@ -17,9 +19,7 @@ from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm
 from tempplug.options import COLDEST
-from tempplug.parts import Parts
 from tempplug.precision import at_least_float32
-from tempplug.read import check_rows, read_row_arguments
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
 

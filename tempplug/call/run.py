@@ -15,7 +15,13 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import BatchOfBlock, Block
-from tempplug.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.memory import Call
+from tempplug.call.read import read_embeddings
+from tempplug.call.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
+from tempplug.call.replay import ADVICE, RememberedCall
+from tempplug.call.ring import Ring, make_ring
+from tempplug.call.scores import read_scores
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import (
@@ -28,13 +34,7 @@ from tempplug.inputs import (
     unread,
 )
 from tempplug.layouts import Views
-from tempplug.memory import Call
 from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
-from tempplug.read import read_embeddings
-from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
-from tempplug.replay import ADVICE, RememberedCall
-from tempplug.ring import Ring, make_ring
-from tempplug.scores import read_scores
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import refuse_fake, valueless

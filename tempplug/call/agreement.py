@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.call.memory import MOST_KINDS, Call
+from tempplug.call.parts import Parts
 from tempplug.distributed import Agreement
 from tempplug.layouts import Views
-from tempplug.memory import MOST_KINDS, Call
 from tempplug.negatives.base import joined_spec
 from tempplug.options import format_spec
 from tempplug.part import Part
-from tempplug.parts import Parts
 
 _SETTING = ("reduction", "gather", "training", "torch.is_grad_enabled()", "the number of heads", "the device")
 _LEADING = {"queue": "K", "hard_negatives": "H"}

@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import distributed
-from tempplug.agreement import agreement_of
+from tempplug.call.agreement import agreement_of
+from tempplug.call.memory import Call, Memory, Plan
+from tempplug.call.parts import Parts
 from tempplug.distributed import Rows
 from tempplug.embeddings import RowOrder, UnitRows, unit_groups
-from tempplug.errors import ShapeError
+from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import (
     check_embeddings,
     check_finite,
@@ -30,8 +32,7 @@ from tempplug.inputs import (
 )
 from tempplug.layouts import Sizes, Views
 from tempplug.layouts.base import plan_of
-from tempplug.memory import Call, Memory, Plan
-from tempplug.parts import Parts
+from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake, shared
 
@@ -45,16 +46,21 @@ _MARKED = "marked"
 
 
 def split_heads(
-    view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None
+    view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None, objective: Objective
 ) -> list[tuple[Tensor, Tensor | None]]:
     """Returns the pair of views of each projection head; one pair where the views are tensors.
 
     Raises:
         ShapeError: only one of them is a list, or the lists differ in length or are empty.
+        ConfigError: the objective takes one head alone.
     """
     if isinstance(view_a, list | tuple):
         if not isinstance(view_b, list | tuple) or len(view_a) != len(view_b) or not view_a:
             raise ShapeError("view_a is a list of heads, so view_b must be a list of as many, at least one.")
+        if len(view_a) > 1 and objective.observes:
+            raise ConfigError(
+                f"objective '{objective.name}' has one state for each example: it takes one head, not {len(view_a)}."
+            )
         return list(zip(view_a, view_b, strict=True))
     if isinstance(view_b, list | tuple):
         raise ShapeError("view_b is a list of heads, so view_a must be a list of as many.")
