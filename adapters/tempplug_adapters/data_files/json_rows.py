@@ -6,8 +6,8 @@ column of floating-point numbers or beyond 64 bits, and columns of several types
 
 from __future__ import annotations
 
-import codecs
 import io
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,39 +18,33 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import json as arrow_json
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import MOST_BYTES
 from tempplug_adapters.data_files.delimited_text import ROWS, block_of
-from tempplug_adapters.data_files.text_streams import encoding_of, file_kind, open_bytes, open_text
+from tempplug_adapters.data_files.text_streams import file_kind, line_blocks, open_text
 from tempplug_adapters.storage.files import one_line
 
-_BYTES: Final = 1 << 23
-"""Bytes that are read together."""
+_MOST_CHARACTERS: Final = 1 << 29
+"""Of an array, which is read at once."""
 
 
 def json_blocks(path: Path, head: bytes) -> Iterator[Any]:
     """Yields the blocks of a file, whose first bytes are ``head``; see `table_blocks.read_blocks`."""
-    encoding = encoding_of(path, head)
-    text = head.removeprefix(codecs.BOM_UTF8) if encoding.startswith("utf-8") else head.decode(encoding, "ignore").encode()
-    if text.lstrip().startswith(b"["):
-        yield from _json_array(path, encoding)
-        return
-    with open_bytes(path) as raw:
-        stream = raw if encoding.startswith("utf-8") else codecs.EncodedFile(raw, "utf-8", encoding)
-        line = 1
-        while content := stream.read(_BYTES):
-            content += stream.readline()
-            content = content.removeprefix(codecs.BOM_UTF8) if line == 1 else content
+    with open_text(path, head) as stream:
+        blocks, line = line_blocks(stream), 1
+        first = next(blocks, "")
+        if first.lstrip().startswith("["):
+            yield from _json_array(path, first + stream.read(_MOST_CHARACTERS))
+            return
+        for content in itertools.chain([first], blocks):
             if content.strip():
-                block = _json_block(path, content, line)
+                block = _json_block(path, content.encode(), line)
                 if file_kind(path) == ".json" and line == block.num_rows == 1 and all(map(_is_nested, block.schema.types[:-1])):
                     raise DataError(f"{path} has columns, not rows: write table.to_json(FILE, orient='records', lines=True).")
                 yield block
-            line += content.count(b"\n")
+            line += content.count("\n")
 
 
 def _json_block(path: Path, content: bytes, line: int) -> Any:
     """Returns a block of JSON objects, a line each, of which the first is ``line``."""
-    content.decode("utf-8")  # pyarrow takes what is not UTF-8
     table = None
     options = arrow_json.ReadOptions(block_size=len(content) + 1)
     try:
@@ -82,10 +76,8 @@ def _json_rows(path: Path, lines: Sequence[tuple[int, bytes]]) -> Any:
     return _objects(path, rows, [number for number, _ in lines])
 
 
-def _json_array(path: Path, encoding: str) -> Iterator[Any]:
-    with open_text(path, encoding) as stream:
-        content = stream.read(MOST_BYTES // 4 + 1)
-    if len(content) > MOST_BYTES // 4:
+def _json_array(path: Path, content: str) -> Iterator[Any]:
+    if len(content) > _MOST_CHARACTERS:
         raise DataError(f"{path} is too large for one JSON array: write a row a line, table.to_json(FILE, lines=True).")
     try:
         rows = json.loads(content)
