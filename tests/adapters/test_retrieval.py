@@ -221,7 +221,7 @@ def test_held_out_documents_are_no_hard_negatives_of_the_training(toys: Path, tm
     of_lines(*rows)(tmp_path / "t.jsonl")
     recipe = METHOD.recipe().changed(model_name_or_path=str(toys / "encoder"), held_out=0.3)
     data = RetrievalMethod(METHOD).load(recipe, Source(str(tmp_path / "t.jsonl"), None, tmp_path, evaluated=False))
-    hidden = {document for relevant in data.held_out.relevance.values() for document in relevant}
+    hidden = {document for relevant in data.split.collection.relevance.values() for document in relevant}
     negatives = [set(sample.negatives) for sample in data.views.samples]
     assert len(hidden) == 30
     assert all(hidden.isdisjoint(each) for each in negatives)
