@@ -6,7 +6,6 @@ nothing; pyarrow reads the lines without quotes.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import itertools
@@ -57,12 +56,9 @@ def _sniffed(path: Path, head: bytes, blanks: bool) -> tuple[str, list[list[str]
 
     ``.dat`` is what MovieLens calls its files, whose fields are separated by ``::``.
     """
-    encoding = encoding_of(path, head)
-    text = codecs.getincrementaldecoder(encoding)().decode(head)
-    end = "\n" if "\n" in text else "\r"
-    lines = re.findall(f"[^{end}]*{end}|[^{end}]+$", text)
-    if len(head) == HEAD and len(lines) > 1:
-        lines.pop()  # which may be cut
+    # the last letter and the last line may be cut
+    lines = list(io.TextIOWrapper(io.BytesIO(head), encoding_of(path, head), "ignore", line_ends(head)))
+    lines = lines[:-1] if len(head) == HEAD and len(lines) > 1 else lines
     if chosen := re.fullmatch(r"sep=(.)\r?\n", lines[0]):
         return chosen[1], _rows_of(lines[1:], chosen[1]), 1
     first = next((line for line in lines if line.strip()), "")
@@ -197,6 +193,17 @@ def _fast_block(content: str, names: Sequence[str], delimiter: str, quoted: bool
     words = [pc.utf8_ltrim(column, " " if quoted else "") for column in table.combine_chunks().columns]
     columns = [pc.if_else(pc.equal(each, ""), None, each).combine_chunks() for each in words]
     return block_of(names, columns, numbers)
+
+
+def text_blocks(path: Path) -> Iterator[Any]:
+    """Yields the blocks of a column ``text`` with the lines of a file, of which blank ones are missing; raises `DataError`."""
+    with naming(path):
+        head, line = read_head(path), 1
+        with open_text(path, head) as stream:
+            for content in line_blocks(stream):
+                words = pa.array([each.strip() or None for each in io.StringIO(content, newline=line_ends(head))], pa.string())
+                yield block_of(["text"], [words], range(line, line + len(words)))
+                line += len(words)
 
 
 def column_names(path: Path, fields: Sequence[str]) -> list[str]:

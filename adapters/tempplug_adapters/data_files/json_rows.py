@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -105,23 +106,25 @@ def _objects(path: Path, rows: Sequence[dict[str, Any]], numbers: Sequence[int])
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):
             array = None
         if array is None or _inexact(array):
-            array = pa.array(
-                [
-                    None if value is None else _as_word(path, value, number, name)
-                    for value, number in zip(values, numbers, strict=True)
-                ],
-                pa.string(),
-            )
+            try:
+                array = as_words(values)
+            except UnicodeEncodeError as error:
+                words = [json.dumps(value, ensure_ascii=False) for value in values]
+                number = next(number for number, word in zip(numbers, words, strict=True) if re.search("[\ud800-\udfff]", word))
+                raise DataError(
+                    f"{path}, line {number}: '{name}' holds half a surrogate pair, which is not a character."
+                ) from error
         arrays.append(array)
     return block_of(names, arrays, numbers)
 
 
-def _as_word(path: Path, value: Any, number: int, name: str) -> str:
-    """Returns a value of a column of several types: a text as it is, another value as JSON."""
-    word = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if any("\ud800" <= letter <= "\udfff" for letter in word):
-        raise DataError(f"{path}, line {number}: '{name}' holds half a surrogate pair, which is not a character.")
-    return word
+def as_words(values: Iterable[Any]) -> Any:
+    """Returns values of several types as Arrow's texts: a text as it is, another value as JSON."""
+    words = (
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for value in values
+    )
+    return pa.array(words, pa.string())
 
 
 def _inexact(array: Any) -> bool:

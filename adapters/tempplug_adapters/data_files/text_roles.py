@@ -8,81 +8,58 @@ from typing import Any, Final
 
 from tempplug_adapters.data_files.roles import ANY, TEXT, TEXTS as LIST_OF_TEXTS, Role
 
-ANCHOR: Final = Role(
-    "anchor",
-    (TEXT,),
-    (
-        *("anchor", "query", "question", "sentence1", "premise", "sentence", "text", "title", "question1", "text1", "sent0"),
-        *("sentence_a", "text_a", "view_a", "claim", "headline"),
+
+def _role(name: str, kinds: tuple[str, ...], names: str, many: bool = True) -> Role:
+    return Role(name, kinds, tuple(names.split()), many=many, required=False)
+
+
+ANCHOR: Final = replace(
+    _role(
+        "anchor",
+        (TEXT,),
+        "anchor query question sentence1 premise sentence text title question1 text1 sent0 sentence_a text_a view_a claim "
+        "headline",
+        many=False,
     ),
+    required=True,
 )
-POSITIVE: Final = Role(
+POSITIVE: Final = _role(
     "positive",
     (TEXT, LIST_OF_TEXTS),
-    (
-        *("positive", "pos", "document", "answer", "passage", "context", "sentence2", "hypothesis", "positives", "doc"),
-        *("question2", "text2", "sent1", "sentence_b", "text_b", "view_b", "body", "abstract", "summary", "response"),
-        *("paraphrase", "positive_passage", "positive_passages", "positive_document", "positive_ctxs"),
-    ),
-    required=False,
+    "positive pos document answer passage context sentence2 hypothesis positives doc question2 text2 sent1 sentence_b "
+    "text_b view_b body abstract summary response paraphrase positive_passage positive_passages positive_document "
+    "positive_ctxs",
+    many=False,
 )
-NEGATIVE: Final = Role(
+NEGATIVE: Final = _role(
     "negative",
     (TEXT, LIST_OF_TEXTS),
-    (
-        *("negative", "neg", "negatives", "hard_negative", "hard_negatives", "hard_neg", "negative_passage"),
-        *("negative_passages", "negative_ctxs", "hard_negative_ctxs", "contradiction"),
-    ),
-    many=True,
-    required=False,
+    "negative neg negatives hard_negative hard_negatives hard_neg negative_passage negative_passages negative_ctxs "
+    "hard_negative_ctxs contradiction",
 )
-ID: Final = Role(
+ID: Final = _role(
     "id",
     ANY,
-    (
-        *("id", "_id", "idx", "index", "qid", "query_id", "question_id", "pid", "passage_id", "docid", "doc_id", "document_id"),
-        *("corpus_id", "pair_id", "uid", "uuid", "guid", "row", "row_id"),
-    ),
-    required=False,
+    "id _id idx index qid query_id question_id pid passage_id docid doc_id document_id corpus_id pair_id uid uuid guid "
+    "row row_id",
+    many=False,
 )
-SCORE: Final = Role(
+SCORE: Final = _role(
     "score",
     ANY,
-    (
-        *("score", "similarity", "similarity_score", "cosine_similarity", "relatedness_score", "relevance", "grade", "rating"),
-        *("sim", "scores", "gold_score", "quality"),
-    ),
-    many=True,
-    required=False,
+    "score similarity similarity_score cosine_similarity relatedness_score relevance grade rating sim scores gold_score "
+    "quality",
 )
-LABEL: Final = Role(
+LABEL: Final = _role(
     "label",
     ANY,
-    (
-        *(
-            "label",
-            "labels",
-            "gold_label",
-            "is_duplicate",
-            "duplicate",
-            "entailment_judgment",
-            "entailment_label",
-            "entailment",
-        ),
-        *("is_paraphrase", "is_match", "match", "is_relevant", "relevant", "is_positive"),
-    ),
-    many=True,
-    required=False,
+    "label labels gold_label is_duplicate duplicate entailment_judgment entailment_label entailment is_paraphrase "
+    "is_match match is_relevant relevant is_positive",
 )
-GROUP: Final = Role(
+GROUP: Final = _role(
     "group",
     ANY,
-    (
-        *("group", "group_id", "cluster", "topic", "category", "class", "genre", "source", "domain", "split", "fold"),
-        *("lang", "language", "url", "date", "year", "author"),
-    ),
-    many=True,
-    required=False,
+    "group group_id cluster topic category class genre source domain split fold lang language url date year author",
 )
 """Columns of topics, languages, dates and the like. No command reads them; the role keeps them from being taken for texts."""
 TEXTS: Final = (ANCHOR, POSITIVE, NEGATIVE, ID, SCORE, LABEL, GROUP)

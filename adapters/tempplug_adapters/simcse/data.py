@@ -166,6 +166,7 @@ def text_hashes(samples: TextRows, role: str, lower: bool = False) -> tuple[np.n
         order = row.argsort(kind="stable")
         row, hashes = row[order], hashes[order]
     counts = np.bincount(row, minlength=len(table))
+    del parts, row  # a tenth of the memory of a training on millions of rows
     starts, sizes = (counts.cumsum() - counts)[samples.rows], counts[samples.rows]
     if role == samples.roles[1] and len(samples.chosen):
         starts, sizes = starts + samples.chosen, np.ones_like(sizes)
