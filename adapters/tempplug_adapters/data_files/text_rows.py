@@ -252,9 +252,7 @@ def _met(table: Table, where: Sequence[str]) -> tuple[np.ndarray, list[str]]:
         if column not in table.names:
             hint = f"{nearest(column, table.names)} It has: {', '.join(table.names)}."
             raise ConfigError(f"where: {table.path} has no column {quoted(column)}.{hint}")
-        values = table.column(column).cast(pa.string())
-        equal = [pc.fill_null(pc.equal(chunk, value), False).to_numpy(zero_copy_only=False) for chunk in values.chunks]
-        kept &= np.concatenate([np.zeros(0, bool), *equal])
+        kept &= np.asarray(pc.fill_null(pc.equal(table.column(column).cast(pa.string()), value), False))
     return kept, [f"{kept.sum():,} of {len(table):,} rows meet {' and '.join(where)}"] if where else []
 
 
