@@ -38,7 +38,11 @@ def json_blocks(path: Path, head: bytes) -> Iterator[Any]:
         for content in itertools.chain([first], blocks):
             if content.strip():
                 block = _json_block(path, content.encode(), line)
-                if file_kind(path) == ".json" and line == block.num_rows == 1 and all(map(_is_nested, block.schema.types[:-1])):
+                if (
+                    file_kind(path) == ".json"
+                    and line == block.num_rows == 1
+                    and all(map(pa.types.is_nested, block.schema.types[:-1]))
+                ):
                     raise DataError(f"{path} has columns, not rows: write table.to_json(FILE, orient='records', lines=True).")
                 yield block
             line += content.count("\n")
@@ -133,10 +137,6 @@ def _inexact(array: Any) -> bool:
         return False
     largest = pc.max(pc.abs(array)).as_py()
     return largest is not None and 2**53 <= largest < 1e20
-
-
-def _is_nested(kind: Any) -> bool:
-    return bool(pa.types.is_struct(kind) or pa.types.is_list(kind))
 
 
 def _without_times(kind: Any) -> Any:
