@@ -160,7 +160,8 @@ def _block_of_rows(
     path: Path, names: Sequence[str], rows: Iterable[tuple[int, list[str], int]], end: int, wanted: str
 ) -> tuple[Any, int]:
     """Returns a block of the rows that begin before line ``end``, and the line after them: the last one may go on."""
-    numbers, columns = [], [[] for _ in names]
+    numbers: list[int] = []
+    columns: list[list[str | None]] = [[] for _ in names]
     for number, fields, after in rows:
         if len(fields) != len(names):
             raise DataError(f"{path}, line {number}: {len(fields)} fields, but {wanted}; quote fields with a delimiter.")

@@ -95,10 +95,11 @@ class TextRows(Sequence[Sample]):
         """Returns the samples at some positions, [m] int64, whose rows are near each other."""
         rows = self.rows[positions]
         first, count = int(rows.min()), int(np.ptp(rows)) + 1
-        local, texts = pa.array(rows - first), []
+        local, texts = pa.array(rows - first), list[list[tuple[str, ...]]]()
         for role in self.roles:
-            columns = [self.assigned.table.column(name) for name in self.assigned.columns.get(role, ())]
-            cells = zip(*(column.slice(first, count).take(local).to_pylist() for column in columns), strict=True)
+            columns = [self.assigned.table.column(name).slice(first, count) for name in self.assigned.columns.get(role, ())]
+            columns = [column.take(local) for column in columns] if len(rows) > 1 else columns
+            cells = zip(*(column.to_pylist() for column in columns), strict=True)
             of_role = [tuple(text.strip() for value in values for text in texts_of(value)) for values in cells]
             texts.append(of_role if columns else [()] * len(rows))
         anchors, positives, negatives = texts
