@@ -36,7 +36,7 @@ lint: .venv/dev.stamp
 bench: .venv/bench.stamp
 	$(BIN)/tempplug bench run sentence --profile small --data-dir "$(DATA)" --output outputs/small $(BENCH)
 
-# The page, the tables and the pictures of the committed results, those of the guides too, anew from their files.
+# The page, the tables and the pictures of the committed results, those of guides and studies too, anew from their files.
 RESULTS := benchmarks/results
 REPORTED := $(patsubst $(RESULTS)/%/,%,$(wildcard $(RESULTS)/*/*/))
 
@@ -48,7 +48,7 @@ report: .venv/bench.stamp
 	$(BIN)/tempplug bench sweep --suite sentence --profile small --tasks supervised --temperatures 0.02 0.03 0.04 0.05 0.07 0.1 0.2 \
 		--output $(RESULTS) > /dev/null
 	$(BIN)/python docs/measured.py
-	$(BIN)/python docs/tools/measured_pictures.py
+	$(BIN)/python -m studies.pictures
 
 # NO_MKDOCS_2_WARNING: a notice of the theme about a successor of mkdocs, which constraints.txt does not let in.
 docs: .venv/docs.stamp

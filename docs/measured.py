@@ -1,9 +1,10 @@
-"""Rewrites the tables of measured figures in the guides from the result files: ``python docs/measured.py``.
+"""Rewrites the tables of measured figures in guides and studies from the result files: ``python docs/measured.py``.
 
-A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds. Tasks are
-named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``. Figures are means ± sample
-standard deviations over seeds; differences, p values (corrected for comparisons and looks) and verdicts are those of
-``tempplug bench report``. This file must not depend on the text of a guide.
+A table follows a comment that defines it, ``<!-- measured KIND: ARGUMENTS -->``; `KINDS` has the kinds, `studies.tables`
+those of studies. Tasks are named ``suite/profile/task``, with ``*`` for any, and are those below ``benchmarks/results``.
+Figures are means ± sample standard deviations over seeds. Differences, p values (corrected for comparisons, and for reading
+results before all seeds were there) and verdicts are those of ``tempplug bench report``. This file must not depend on the
+text of a guide.
 """
 
 from __future__ import annotations
@@ -19,29 +20,24 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from studies.length.tables import ByLength, differences_by_length, length_rows
+from studies.other_libraries import speed_tables
+from studies.tables import STUDIES, TABLES
 from tempplug.arguments import parse_spec
-from tempplug_benchmarks import temperature_centring as centring, temperature_regret as regret
 from tempplug_benchmarks.arm import UNTRAINED, Arm
 from tempplug_benchmarks.command import reports
 from tempplug_benchmarks.papers import load
 from tempplug_benchmarks.profile import Metric
 from tempplug_benchmarks.report.across import MARKS, columns
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
-from tempplug_benchmarks.report.hours import hour_rows, plan_rows
-from tempplug_benchmarks.report.lengths import ByLength, differences_by_length, length_rows
-from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, holm_p, tone
-from tempplug_benchmarks.speed import guide_tables
-from tempplug_benchmarks.temperature_law_fit import factor_rows, follow_rows, law_rows, loss_rows, read_measured
+from tempplug_benchmarks.report.tables import format_cell, format_difference, format_p, format_summary, tone
 from tempplug_benchmarks.training import TrainingReport
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-PAGES = [*sorted(DOCS.glob("**/*.md")), RESULTS / "README.md", DOCS.parent / "README.md"]
+PAGES = [*sorted(DOCS.glob("**/*.md")), *sorted(STUDIES.glob("**/*.md")), RESULTS / "README.md", DOCS.parent / "README.md"]
 LINKS = "../benchmarks/results"
 NOTHING = "–"
-LAW, FAIR = ("temperature_law_fit", "temperature_law_test"), ("fair_test_centred",)
-CENTRED, NEGATIVES = ("centred", "centred_test"), {"negatives": ("which_negatives",), "guide": ("good_guide",)}
-"""Folders of the results of `temperature_law`."""
 MARKER = re.compile(r"<!-- measured (?P<kind>[\w-]+)(?:: (?P<arguments>[^\n]*?))? -->\n\n(?P<table>(?:\|[^\n]*\n)*)")
 
 
@@ -70,7 +66,8 @@ def arms(arguments: str) -> list[str]:
     """``TASK [| METRIC]``: the arms of one task with difference to the baseline, Holm's p, seeds, and the papers' figures."""
     (comparison,), metric = _asked(arguments)
     reported = any(_reported(row, metric) for row in comparison.rows)
-    header = ["strategy+objective", metric.name, f"minus `{comparison.baseline}`, 95 %", holm_p(comparison), "seeds"]
+    against, corrected = f"minus `{comparison.baseline}`, 95 %", f"Holm p{_readings(comparison)}"
+    header = ["strategy+objective", metric.name, against, corrected, "seeds"]
     lines = [[*header, *(["reported"] if reported else [])]]
     for row in _ordered(comparison.rows):
         summary = row.summaries.get(metric.name)
@@ -174,10 +171,8 @@ def differences_of(arguments: str) -> ByLength:
     return {length: {label: of[label] for label in sorted(of, key=_order)} for length, of in columns.items()}
 
 
-def _of_cells(rows: Callable[..., list[list[str]]], folders: Sequence[str], others: str) -> list[str]:
-    """Other folders, or files without their ending, than usual: a table of `temperature_law_fit` or `temperature_regret`."""
-    files = [f"{each}.jsonl" if "/" in each else f"{each}/*.jsonl" for each in others.split() or folders]
-    return _table(rows(*(read_measured(sorted(RESULTS.glob(each))) for each in files)))
+def _of_study(kind: str, arguments: str) -> list[str]:
+    return _table(TABLES[kind](arguments))
 
 
 def papers(arguments: str) -> list[str]:
@@ -234,7 +229,7 @@ def advice(_: str) -> list[str]:
 
 def graph_cost(_: str) -> list[str]:
     """Without arguments: time and memory of GRACE, of ``node_speed.json`` and ``node_large.json``."""
-    speed, large = _json("node_speed.json"), _json("node_large.json")
+    speed, large = _json("node_speed.json", STUDIES / "other_libraries" / "results"), _json("node_large.json")
     epochs, own = speed["epochs"], large["own_encoder"]["nodes_169343"]["temperature-free"]
     ratio, batches = speed["plain_seconds"] / speed["tempplug_seconds"], "batches of 1,024"
     after, gat = large["after"], f"GAT, generated graph of ogbn-arxiv's layout, 169,343 nodes, {batches}: the whole command"
@@ -255,7 +250,7 @@ def _of_speed(kind: str, arguments: str) -> list[str]:
     """``SETTING [LOSS …]``: one of the tables of the speed suite; ``speed`` may be of some losses alone."""
     setting, *losses = arguments.split()
     profile = "paper" if setting.startswith("cuda") else "small"
-    return _table(guide_tables.TABLES[kind](guide_tables.results_of(RESULTS / "speed" / profile, setting), *losses))
+    return _table(speed_tables.TABLES[kind](speed_tables.results_of(RESULTS / "speed" / profile, setting), *losses))
 
 
 def _figures(of: Mapping[str, float], *names: str) -> list[str]:
@@ -268,8 +263,8 @@ def _mean(values: Any) -> str:
     return f"{fmean(numbers if isinstance(numbers, list) else [numbers]):.3g}"
 
 
-def _json(name: str) -> Any:
-    return json.loads((RESULTS / name).read_text(encoding="utf-8"))
+def _json(name: str, folder: Path = RESULTS) -> Any:
+    return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)
@@ -357,10 +352,14 @@ def _one_seed(rows: Iterable[ArmRow], metric: Metric) -> bool:
 
 
 def _seeds(rows: Iterable[ArmRow], metric: Metric, looked: Comparison | None = None) -> str:
-    """Returns the number of seeds of the rows, and of looks if the p-values beside it are corrected for them."""
+    """Returns the number of seeds of the rows, and how often results were read if p-values are corrected for that."""
     counts = [row.summaries[metric.name].count for row in rows if metric.name in row.summaries]
-    looks = f" in {len(looked.looks)} looks" if looked and len(looked.looks) > 1 else ""
-    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + looks
+    return " to ".join(dict.fromkeys((str(min(counts)), str(max(counts))))) + (_readings(looked) if looked else "")
+
+
+def _readings(comparison: Comparison) -> str:
+    """Returns how often results were read while seeds were added, if more than once."""
+    return f", results read {len(comparison.looks)} times" if len(comparison.looks) > 1 else ""
 
 
 def _table(lines: Sequence[Sequence[str]]) -> list[str]:
@@ -373,21 +372,9 @@ def _table(lines: Sequence[Sequence[str]]) -> list[str]:
 KINDS: dict[str, Callable[[str], list[str]]] = {
     **{"arms": arms, "tasks": tasks, "metrics": metrics, "spread": spread, "strategies": strategies},
     **{"temperatures": temperatures, "papers": papers, "lengths": lengths},
-    **{name: partial(_of_cells, rows, LAW) for name, rows in (("law", law_rows), ("law-losses", loss_rows))},
-    "regret": partial(_of_cells, regret.regret_rows, FAIR),
-    "regret-cells": partial(_of_cells, regret.cell_rows, FAIR),
-    "centred": partial(_of_cells, centring.gain_rows, CENTRED),
-    "centred-losses": partial(_of_cells, centring.loss_rows, CENTRED),
-    "unknown-words": partial(_of_cells, centring.unknown_rows, ("unknown_words",)),
-    **{name: partial(_of_cells, rows, ()) for name, rows in (("factors", factor_rows), ("follow", follow_rows))},
-    "target": partial(_of_cells, regret.start_rows, ("target_probability_test",)),
-    "batches": partial(_of_cells, regret.batch_rows, ("batch",)),
-    **{kind: partial(_of_cells, regret.negative_rows, of) for kind, of in NEGATIVES.items()},
-    **{f"{kind}-cells": partial(_of_cells, regret.negative_cell_rows, of) for kind, of in NEGATIVES.items()},
+    **{kind: partial(_of_study, kind) for kind in TABLES},
     **{"sentence-transformers": sentence_transformers, "transfer": transfer, "graph-cost": graph_cost, "advice": advice},
-    **{name: partial(_of_speed, name) for name in guide_tables.TABLES},
-    "hours": lambda _: _table(hour_rows(RESULTS)),
-    "plans": lambda _: _table(plan_rows(RESULTS.parent / "plans", "../plans")),
+    **{name: partial(_of_speed, name) for name in speed_tables.TABLES},
 }
 
 if __name__ == "__main__":

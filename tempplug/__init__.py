@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from tempplug.strategies.maps import LogitMap as LogitMap
     from tempplug.strategies.mm_ts import MMTS as MMTS
     from tempplug.strategies.schedule import Schedule as Schedule
-    from tempplug.strategies.target_probability import TargetProbability as TargetProbability
     from tempplug.strategies.temperature_free import TemperatureFree as TemperatureFree
     from tempplug.strategies.tempnet import TempNet as TempNet
     from tempplug.strategies.uncertainty import Uncertainty as Uncertainty
@@ -100,7 +99,6 @@ _NAMES = {
     "tempplug.strategies.mm_ts": ("MMTS",),
     "tempplug.strategies.schedule": ("Schedule",),
     "tempplug.strategies.tempnet": ("TempNet",),
-    "tempplug.strategies.target_probability": ("TargetProbability",),
     "tempplug.strategies.temperature_free": ("TemperatureFree",),
     "tempplug.strategies.uncertainty": ("Uncertainty",),
     "tempplug.term_map": ("TermMap", "WeightMap"),

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tempplug.distributed import Call
+from tempplug.distributed import Agreement
 from tempplug.layouts import Views
-from tempplug.memory import MOST_KINDS, Setting
+from tempplug.memory import MOST_KINDS, Call
 from tempplug.negatives.base import joined_spec
 from tempplug.options import format_spec
 from tempplug.part import Part
@@ -26,25 +26,25 @@ _START = re.compile(r"initial_.+|.+_init")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
-def call_of(setting: Setting, views: Views, raw: Mapping[str, Any]) -> Call:
+def agreement_of(call: Call, views: Views, raw: Mapping[str, Any]) -> Agreement:
     """Returns what every process must have in common with this one in the call of one head.
 
     Args:
-        setting: of the call.
+        call: of one head.
         views: the checked arguments of this process.
         raw: all arguments as the call has them, None for those that it has not.
     """
     # Each part has its options in a dictionary of its own, which is another where they were set again.
-    parts, memory, training, heads, _ = setting
+    parts, memory = call.parts, call.memory
     configured = parts.strategy, parts.objective, parts.layout, *parts.terms
     options = [getattr(part, "options", part) for part in configured]
-    modes = parts.reduction, parts.gather, training, torch.is_grad_enabled(), heads, views.device.type
+    modes = parts.reduction, parts.gather, call.training, torch.is_grad_enabled(), call.heads, views.device.type
     key = (*map(id, options), modes, _kind(raw))
     if key not in memory.agreements:
         if len(memory.agreements) >= MOST_KINDS:
             memory.agreements.clear()
         facts = [*_facts_of_loss(parts), *zip(_SETTING, map(str, modes), strict=True), *_facts_of_rows(views, raw)]
-        memory.agreements[key] = Call(tuple(facts)), options  # which keeps their numbers from being given to others
+        memory.agreements[key] = Agreement(tuple(facts)), options  # which keeps their numbers from being given to others
     return memory.agreements[key][0]
 
 

@@ -110,7 +110,7 @@ class Unlearned:
                 "with a gradient while the encoder did: add loss_fn.parameters() to the optimizer (docs/loss.md, "
                 "docs/trainers.md), or keep the value on purpose with loss_fn.requires_grad_(False).",
                 RuntimeWarning,
-                stacklevel=7,
+                stacklevel=8,
             )
 
 

@@ -9,6 +9,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from tempplug.embeddings import Selection
 from tempplug.logit_map import LogitMap
 from tempplug.roles import PairRoles
 from tempplug.term_map import Keys, TermMap
@@ -64,13 +65,11 @@ class Block:
     block.
 
     Attributes:
-        anchors: [N, D] unit rows, at least float32.
-        candidates: [M, D] unit rows; the same tensor as ``anchors`` where the block is the square of one set.
-        bare: both without gradient.
+        of_anchors: [N, D] unit rows, at least float32.
+        of_candidates: [M, D] unit rows; the same selection as ``of_anchors`` where the block is the square of one set.
         positive_similarity: [N] mean similarity of each anchor and its positives, without gradient.
         precision: of the raw embeddings; a GPU's matrix units need not keep more.
         scores: [N, M] similarities where the caller gives them; None where they are products of the rows.
-        keeps: whether an engine may keep what it found of each pair for the backward pass.
         labels: [N] of the anchors, where the call has them, as the next two.
         index: [N].
         uncertainty: [N].
@@ -80,6 +79,8 @@ class Block:
         paired: whether the block holds the positives of its anchors.
         mirrors_first: whether the block is the transpose of the call's first one: the same pairs the other way round.
         excluded: leaves out pairs that are negatives by ``roles``.
+        keeps: whether an engine may keep what it found of each pair for the backward pass.
+        alone: whether no other block of the call reads the rows, so that an engine may find the gradients of the raw ones.
         logit_map: of the strategy.
         batch: that the strategy saw.
         must_observe: whether the strategy still has to observe the batch.
@@ -88,14 +89,12 @@ class Block:
         statistics: of the rows, without gradient, for the record; None where those of another block hold them.
     """
 
-    anchors: Tensor
-    candidates: Tensor
-    bare: tuple[Tensor, Tensor]
+    of_anchors: Selection
+    of_candidates: Selection
     roles: PairRoles
     positive_similarity: Tensor = NO_TENSOR
     precision: torch.dtype = torch.float32
     scores: Tensor | None = None
-    keeps: bool = True
     labels: Tensor | None = None
     index: Tensor | None = None
     uncertainty: Tensor | None = None
@@ -105,6 +104,8 @@ class Block:
     paired: bool = True
     mirrors_first: bool = False
     excluded: tuple[TermMap, ...] = ()
+    keeps: bool = True
+    alone: bool = False
     logit_map: LogitMap = NO_MAP
     batch: Batch = NO_BATCH
     must_observe: bool = False
@@ -112,22 +113,35 @@ class Block:
     pairs: Pairs | None = None
     statistics: RowStatistics | None = None
 
+    @property
+    def anchors(self) -> Tensor:
+        """[N, D] unit rows with their graph."""
+        return self.of_anchors.rows
+
+    @property
+    def candidates(self) -> Tensor:
+        """[M, D] unit rows with their graph; the same tensor as ``anchors`` where the block is the square of one set."""
+        return self.of_candidates.rows
+
+    @property
+    def detached(self) -> tuple[Tensor, Tensor]:
+        """Anchors and candidates without gradient, one tensor where they are one."""
+        return self.of_anchors.detached, self.of_candidates.detached
+
     def mirrored(self) -> Block:
         """Returns the transposed block: the candidates as anchors of the same pairs."""
-        return Block(self.candidates, self.anchors, self.bare[::-1], self.roles, self.positive_similarity, self.precision)
+        return Block(self.of_candidates, self.of_anchors, self.roles, self.positive_similarity, self.precision)
 
-    def detached(self, statistics: RowStatistics | None) -> Block:
-        """Returns what the record of the call reads, which holds no graph."""
-        return Block(
-            *self.bare,
-            self.bare,
-            self.roles,
-            scores=None if self.scores is None else self.scores.detach(),
-            excluded=self.excluded,
-            logit_map=self.logit_map.detached(),
-            terms=self.terms,
-            statistics=None if statistics is None else statistics.detached(),
-        )
+    def for_record(self, statistics: RowStatistics | None) -> Block:
+        """Drops all that holds a graph, which the record of the call does not read; returns the block."""
+        for rows in (self.of_anchors, self.of_candidates):
+            rows.units = rows.graph = None
+        self.batch, self.pairs, self.uncertainty = NO_BATCH, None, None
+        if self.scores is not None:
+            self.scores = self.scores.detach()
+        self.logit_map = self.logit_map.detached()
+        self.statistics = None if statistics is None else statistics.detached()
+        return self
 
     def similarity(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns the similarities of pairs, [P]."""
@@ -141,3 +155,22 @@ class Block:
         for each in terms:
             total = total + each.at(rows, columns, paired).term(similarity)
         return total
+
+
+class BatchOfBlock(Batch):
+    """What a strategy may read of a block; the graph of the rows is made where it reads them."""
+
+    def __init__(self, block: Block, positive_similarity: Tensor, rows_of_view_a: int) -> None:
+        self._block, self.positive_similarity = block, positive_similarity
+        self.of_view_a = rows_of_view_a if block.arguments[0][0] == "view_a" else 0
+        self.labels, self.index, self.uncertainty = block.labels, block.index, block.uncertainty
+
+    @property
+    def anchors(self) -> Tensor | None:  # type: ignore[override]
+        """As of `tempplug.Batch`."""
+        return None if self._block.scores is not None else self._block.anchors
+
+    @property
+    def candidates(self) -> Tensor | None:  # type: ignore[override]
+        """As of `tempplug.Batch`."""
+        return None if self._block.scores is not None else self._block.candidates

@@ -37,7 +37,7 @@ def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None)
     """Returns a block as terms see it; ``main`` is the block with the positives, None where it is this one."""
     of_anchors, of_candidates = views.parts_of(block)
     hard = [torch.full((part.size,), part.name == "hard_negatives", device=views.device) for part in of_candidates]
-    anchors, candidates = block.bare
+    anchors, candidates = block.detached
     return Pairs(
         anchors=anchors,
         candidates=candidates,
@@ -47,8 +47,8 @@ def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None)
         row_of_candidates=torch.cat([views.numbers(part) for part in of_candidates]),
         of_anchors=partial(_argument, views, of_anchors),
         of_candidates=partial(_argument, views, of_candidates),
-        hard=None if views.hard_negatives is None else torch.cat(hard),
-        owned=views.hard_negatives is None or views.hard_rows is not None,
+        hard=torch.cat(hard) if "hard_negatives" in views.everyone.order.spans else None,
+        owned="hard_negatives" not in views.everyone.order.spans or views.hard_rows is not None,
         whole=views.chunk is None,
         main=main,
     )
@@ -76,6 +76,7 @@ def statistics_of(
     terms = first.terms + first.excluded
     # The sums of a block and its mirror image come from one pass.
     mirrored = last.mirrors_first and maps[-1] is maps[0] and not (wanted.needs_pairs or terms or last.terms)
+    first.alone = mirrored or len(blocks) == 1
     found, used = row_statistics(engine, first, maps[0], mirrored=mirrored, wanted=wanted, terms=terms, plain=plain)
     if len(found) < len(blocks):
         for block, logit_map in zip(blocks[len(found) :], maps[len(found) :], strict=True):

@@ -14,7 +14,7 @@ from tempplug.options import Option, format_value, options_of
 from tempplug.parser import Parser, columns, wrapped
 from tempplug.plugins import CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.plugins.info import Info
-from tempplug.plugins.manager import BUILT_IN, DISABLE, KINDS, Plugin
+from tempplug.plugins.manager import BUILT_IN, DISABLE, KINDS, MOVED, Plugin
 from tempplug.preset_losses import presets
 
 OWN_COMMANDS = {
@@ -149,7 +149,7 @@ def _contribution(plugin: Plugin) -> str:
 
 def _show(name: str) -> None:
     infos = {kind: [info.name for info in registry().all(kind)] for kind in KINDS.values()}
-    kinds = [kind for kind, names in infos.items() if name in names]
+    kinds = [kind for kind, names in infos.items() if name in names or (kind, name) in MOVED]
     if not kinds:
         known = [each for names in infos.values() for each in names]
         message = f"nothing is called '{name}'.{nearest(name, known)} `tempplug list` shows what there is."

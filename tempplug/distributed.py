@@ -109,7 +109,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Call:
+class Agreement:
     """What the calls of all processes must have in common.
 
     Attributes:
@@ -125,7 +125,7 @@ class Call:
         object.__setattr__(self, "number", int.from_bytes(digest) >> 1)
 
 
-OF_ROWS_ALONE = Call()
+OF_ROWS_ALONE = Agreement()
 
 
 @shared
@@ -146,7 +146,7 @@ def mark_of(rows: Tensor) -> int:
     return int(mark.view(torch.int64)) if mark.isfinite() else 0
 
 
-def share_rows(local: int, device: torch.device, gather: bool, call: Call = OF_ROWS_ALONE) -> Rows:
+def share_rows(local: int, device: torch.device, gather: bool, agreement: Agreement = OF_ROWS_ALONE) -> Rows:
     """Returns how many rows every rank holds; one rank without gathering.
 
     The device must be one that the process group can communicate from.
@@ -154,10 +154,12 @@ def share_rows(local: int, device: torch.device, gather: bool, call: Call = OF_R
     Raises:
         ProcessError: see `share_sizes`.
     """
-    return share_sizes(local, 0, device, call=call)[0] if gather else rows_of_one(local)
+    return share_sizes(local, 0, device, agreement=agreement)[0] if gather else rows_of_one(local)
 
 
-def share_sizes(local: int, hard: int, device: torch.device, mark: int = 0, call: Call = OF_ROWS_ALONE) -> tuple[Rows, Rows]:
+def share_sizes(
+    local: int, hard: int, device: torch.device, mark: int = 0, agreement: Agreement = OF_ROWS_ALONE
+) -> tuple[Rows, Rows]:
     """Returns how many rows, and how many hard negatives, every rank holds, by one message of each rank.
 
     The message is sent from the CPU if the group has a backend for it, such as that of ``init_process_group()``; then no
@@ -168,7 +170,7 @@ def share_sizes(local: int, hard: int, device: torch.device, mark: int = 0, call
         hard: its hard negatives.
         device: a device that the process group can communicate from.
         mark: `mark_of` the rows if they must differ from those of other processes, else 0.
-        call: what must be the same in all processes.
+        agreement: what must be the same in all processes.
 
     Raises:
         ProcessError: another process refused its inputs, see `refused_together`, or its call is another, or it holds the same
@@ -176,11 +178,11 @@ def share_sizes(local: int, hard: int, device: torch.device, mark: int = 0, call
     """
     if not active():
         return rows_of_one(local), rows_of_one(hard)
-    sizes, numbers, marks, calls = _announce([local, hard, mark, call.number], device)
+    sizes, numbers, marks, calls = _announce([local, hard, mark, agreement.number], device)
     if REFUSED in sizes:
-        raise ProcessError(_message_of_refused(_statements(device, {"facts": call.facts})))
+        raise ProcessError(_message_of_refused(_statements(device, {"facts": agreement.facts})))
     if calls.count(calls[0]) < len(calls):
-        raise ProcessError(_message_of_different(_statements(device, {"facts": call.facts})))
+        raise ProcessError(_message_of_different(_statements(device, {"facts": agreement.facts})))
     if len({each for each in marks if each}) < len(marks) - marks.count(0):
         equal = _where(each != 0 and marks.count(each) > 1 for each in marks)
         raise ProcessError(

@@ -19,21 +19,21 @@ from tempplug.create import create_negatives, create_objective, create_strategy,
 from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
-from tempplug.head import Head, dense_logits
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.memory import Memory, Setting
+from tempplug.memory import Memory
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.parts import Parts
 from tempplug.precision import plain_precision
+from tempplug.read import device_of, split_heads
 from tempplug.record import Step, build_record
 from tempplug.reduction import raise_if_nonfinite
 from tempplug.ring import check_ring
+from tempplug.run import Run, dense_logits
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, Gather, LayoutName, ObjectiveName, Reduction, StepRecord
-from tempplug.views import device_of, split_heads
 
 if TYPE_CHECKING:
     from tempplug.types import with_signature_of
@@ -66,7 +66,7 @@ class ContrastiveLoss(nn.Module):
 
     ``torch.compile`` and ``torch.export`` trace calls of ``two-view``, ``cross-view`` and ``queue`` with up to 4 million pairs,
     of which ``torch.compile`` takes 32,768 on a CPU, or any number with ``dense``; other calls stay outside of the graph
-    (docs/loss.md).
+    (docs/engines.md).
 
     Raises:
         UnknownNameError: no such strategy, objective, option or layout.
@@ -175,7 +175,10 @@ class ContrastiveLoss(nn.Module):
             "hard_negative_mask": hard_negative_mask,
             **of_rows,
         }
-        given = {name: value for name, value in arguments.items() if value is not None}
+        given: dict[str, Any] = {}
+        for name, value in arguments.items():
+            if value is not None:
+                given[name] = value
         if torch.compiler.is_compiling() and takes_in(self.parts, self.training, view_a, view_b, given):
             return self._graph(view_a, view_b, given)
         return self._loss(view_a, view_b, given)
@@ -230,7 +233,7 @@ class ContrastiveLoss(nn.Module):
             "negative_mask": negative_mask,
             **of_rows,
         }
-        return self._loss(scores, None, {name: each for name, each in arguments.items() if each is not None}, Head.of_scores)
+        return self._loss(scores, None, {name: each for name, each in arguments.items() if each is not None}, Run.of_scores)
 
     def logits(
         self,
@@ -311,7 +314,11 @@ class ContrastiveLoss(nn.Module):
 
     @left_out(OUTSIDE)
     def _loss(
-        self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any], of_head: Callable[..., Tensor] = Head.loss
+        self,
+        view_a: Embeddings,
+        view_b: Embeddings | None,
+        given: dict[str, Any],
+        of_head: Callable[..., Tensor] = Run.of_embeddings,
     ) -> Tensor:
         if self.group is not None and self.group is not chosen_processes():
             with using_group(self.group):
@@ -327,6 +334,12 @@ class ContrastiveLoss(nn.Module):
                 return self._loss(view_a, view_b, given, of_head)
         if transformed() or dispatching():
             return self._inside(heads, given, of_head)
+        return self._run(heads, given, of_head)
+
+    def _run(
+        self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any], of_head: Callable[..., Tensor]
+    ) -> Tensor:
+        """Returns the loss outside of transforms and graphs, and keeps what its record needs."""
         parts, memory = self.parts, self.memory
         if memory.unlearned is not None and not memory.unlearned.begin(self):
             memory.unlearned = None
@@ -334,17 +347,17 @@ class ContrastiveLoss(nn.Module):
         memory.record = None
         if parts.objective._parameters or parts.objective._modules:
             step.learned = self._learned()
-        head = partial(Head, Setting(parts, memory, self.training, len(heads)), step)
-        total = of_head(head(), *heads[0], given)
-        if len(heads) > 1:
-            total = torch.stack([total, *(of_head(head(), *each, given) for each in heads[1:])]).sum(0)
+        count = len(heads)
+        total = of_head(Run(parts, memory, self.training, count, step), *heads[0], given)
+        for each in heads[1:]:
+            total = total + of_head(Run(parts, memory, self.training, count, step), *each, given)
         # Inputs were finite. On CUDA, looking would wait for the device.
-        if device == "cpu" and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
+        if total.is_cpu and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             raise_if_nonfinite(self)
         if step.given is not None:
             step.given.watch(total)
         if memory.unlearned is not None:
-            memory.unlearned.end(view_a)
+            memory.unlearned.end(heads[0][0])
         return total
 
     def _heads(self, view_a: Embeddings, view_b: Embeddings | None) -> list[tuple[Tensor, Tensor | None]]:
@@ -371,8 +384,8 @@ class ContrastiveLoss(nn.Module):
                     "loss_fn.eval(), or use autograd."
                 )
         with explained(self.layout.name, self.strategy.name):
-            head = partial(Head, Setting(self.parts, self.memory, self.training, len(heads), transformed()), Step(None))
-            return torch.stack([of_head(head(), *each, given) for each in heads]).sum(0)
+            run = partial(Run, self.parts, self.memory, self.training, len(heads), Step(None), transformed())
+            return torch.stack([of_head(run(), *each, given) for each in heads]).sum(0)
 
     def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
@@ -381,9 +394,9 @@ class ContrastiveLoss(nn.Module):
             self.memory.step, self.memory.record = None if transformed() else step, None
             step.learned = self._learned()
         heads = split_heads(view_a, view_b)
-        head = partial(Head, Setting(self.parts, self.memory, self.training, len(heads), plain=True), step)
+        run = partial(Run, self.parts, self.memory, self.training, len(heads), step, True)
         with plain_precision(heads[0][0].device.type):
-            return torch.stack([head().loss(*each, given) for each in heads]).sum(0)
+            return torch.stack([run().of_embeddings(*each, given) for each in heads]).sum(0)
 
     def _learned(self) -> dict[str, Tensor]:
         """Returns copies of what the objective learns, as they are in this call."""

@@ -66,13 +66,13 @@ def over_anchors(row_losses: Tensor, valid: Tensor | None, views: Views, reducti
     return total / distributed.total(valid.sum(), views.rows).clamp(min=1)
 
 
-def no_losses(views: Views, parameters: Iterable[nn.Parameter]) -> Tensor:
+def no_losses(views: Views, parameters: Iterable[nn.Parameter], anchors: int) -> Tensor:
     """Returns zeros [N] with a graph, so that everything that learns has a gradient: of 0."""
     uncertainty = views.uncertainty if isinstance(views.uncertainty, tuple) else (views.uncertainty,)
-    learning = [each for each in (*_rows(views), *uncertainty, *parameters) if each is not None and each.requires_grad]
+    learning = [each for each in (*views.own.learning, *uncertainty, *parameters) if each is not None and each.requires_grad]
     zero = at_least_float32(torch.zeros((), device=views.device, dtype=views.precision))
-    total = sum((each.sum().to(zero) * 0 for each in learning), zero)
-    return total.expand(views.size if views.joined is None else 2 * views.size)
+    total = sum(((each * 0).sum().to(zero) for each in learning), zero)
+    return total.expand(anchors)
 
 
 def with_nan(row_losses: Tensor, views: Views) -> Tensor:
@@ -80,14 +80,9 @@ def with_nan(row_losses: Tensor, views: Views) -> Tensor:
     if not unread(views.device):
         return row_losses
     scores = () if views.scores is None else (views.scores * 0,)
-    for each in (*_rows(views), *scores):
-        row_losses = row_losses + each.detach().sum() * 0
+    for each in (*views.own.learning, *scores):
+        row_losses = row_losses + (each.detach() * 0).sum()
     return row_losses
-
-
-def _rows(views: Views) -> list[Tensor]:
-    rows = (views.joined, views.view_a, views.view_b, views.queue, views.hard_negatives)
-    return [each for each in rows if each is not None]
 
 
 def message_without_negatives(without: int, anchors: int, layout: str, objective: Objective) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError
 from tempplug.layouts import Views
 from tempplug.transforms import may_be_recomputed, recomputing, shared
@@ -134,8 +135,10 @@ def _tensors(views: Views) -> Iterator[Tensor]:
         value = values.pop()
         if isinstance(value, Mapping):
             values += value.values()
-        elif isinstance(value, tuple):
+        elif isinstance(value, tuple | list):
             values += value
+        elif isinstance(value, UnitRows):
+            values += value.learning
         elif isinstance(value, Tensor) and id(value) not in seen:
             seen.add(id(value))
             yield value

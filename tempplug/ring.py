@@ -15,7 +15,7 @@ of all gradients: these are computed for 1 and travel on the first way round, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from torch import Tensor
 from tempplug import distributed
 from tempplug.block import Block
 from tempplug.blocks import pairs_of, statistics_of, term_maps, terms_of
+from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError
 from tempplug.layouts import PairLayout, Views
 from tempplug.objectives.base import Objective
@@ -55,32 +56,26 @@ def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
 
 def make_ring(parts: Parts, views: Views, blocks: Sequence[Block]) -> Ring | None:
     """Returns the ring of a call, given its blocks of this process's candidates; None if it has no candidates of others."""
-    rows, of_hard = views.rows, views.hard_sizes
+    rows, of_hard, own = views.rows, views.hard_sizes, views.own.by_name()
     names = {name for each in blocks for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
     if not names:
         return None
-    loads = []
-    if views.joined is not None:
-        loads.append(Load("all_joined", views.joined, rows.times(2).sizes))
-    for name, place, sizes in (("view_a", "all_a", rows.sizes), ("view_b", "all_b", rows.sizes), (HARD, HARD, of_hard)):
-        own = views.rows_of(name, False)
-        if name in names and own is not None:
-            loads.append(Load(place, own, sizes))
+    loads = [Load(name, each, of_hard if name == HARD else rows.sizes) for name, each in own.items() if name in names]
     of_candidates = {"all_labels": (views.labels, rows.sizes)} if blocks[0].roles.anchor_labels is not None else {}
     if HARD in names:
         of_candidates |= {"hard_rows": (views.hard_rows, of_hard), "hard_mask": (views.hard_mask, of_hard)}
         names.add("view_a")  # hard negatives of a row may have what is given of that row
-    loads += [Load(place, own, sizes) for place, (own, sizes) in of_candidates.items() if own is not None]
+    loads += [Load(place, values, sizes) for place, (values, sizes) in of_candidates.items() if values is not None]
     for argument, of in views.row_arguments.items():
         loads += [Load((argument, part), of[part][0], of_hard if part == HARD else rows.sizes) for part in of if part in names]
-    return Ring(parts, views, in_order(loads))
+    return Ring(parts, views, in_order(loads), own)
 
 
 class Ring:
-    """The rows of one call that go round."""
+    """The rows of one call that go round; ``own`` are those of this process by the names of the arguments."""
 
-    def __init__(self, parts: Parts, views: Views, loads: list[Load]) -> None:
-        self.parts, self.views, self.loads = parts, views, loads
+    def __init__(self, parts: Parts, views: Views, loads: list[Load], own: Mapping[str, Tensor]) -> None:
+        self.parts, self.views, self.loads, self.own = parts, views, loads, own
         self.kept: dict[tuple[int, int], tuple[TermMap, ...]] = {}
 
     def with_candidates(self, views: Views, owner: int, loads: Sequence[Load], tensors: Sequence[Tensor]) -> Views:
@@ -89,13 +84,14 @@ class Ring:
             return views
         arguments = {name: dict(of) for name, of in views.row_arguments.items()}
         fields: dict[str, Any] = {}
+        rows = views.own.by_name()
         for load, each in zip(loads, tensors, strict=True):
             if isinstance(load.place, str):
-                fields[load.place] = each
+                (rows if load.place in rows else fields)[load.place] = each
             elif isinstance(load.place[0], str):
                 of = arguments[load.place[0]]
                 of[load.place[1]] = of[load.place[1]][0], each
-        return replace(views, chunk=owner, row_arguments=arguments, **fields)
+        return replace(views, chunk=owner, plan=None, everyone=UnitRows.apart(rows), row_arguments=arguments, **fields)
 
     @torch.no_grad()
     def positive_similarity(self) -> tuple[Tensor, Tensor]:
@@ -104,7 +100,7 @@ class Ring:
         for owner, tensors in going_round(self.views.rows, self.loads):
             (block,) = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
             counts.append(block.roles.positive_count)
-            totals.append(block.roles.positive_similarity(*block.bare) * counts[-1])
+            totals.append(block.roles.positive_similarity(*block.detached) * counts[-1])
         count = torch.stack(counts).sum(0)
         return torch.stack(totals).sum(0) / count.clamp(min=1), count
 
@@ -158,7 +154,8 @@ class _Call:
     ahead: list[Tensor | None] | None = None
 
     def __init__(self, ring: Ring, blocks: Sequence[Block], maps: Sequence[LogitMap], wanted: Wanted) -> None:
-        self.ring, self.blocks, self.maps, self.wanted = ring, blocks, maps, wanted
+        self.ring, self.maps, self.wanted = ring, maps, wanted
+        self.blocks = [replace(each) for each in blocks]  # which a backward pass reads, when the record has dropped theirs
         views, pair = ring.views, wanted.pair_function
         self.rows = views.rows
         self.pairs = [None if pair is None else _Shifted(pair, each) for each in maps]
@@ -166,10 +163,10 @@ class _Call:
         products = [load for number, logit_map in enumerate(maps) for load in self._products(number, logit_map)]
         self.loads = in_order([*ring.loads, *products])
         self.learned = [load for load in self.loads if load.own.requires_grad]
-        rows: dict[str, Tensor | None] = {name: getattr(views, name) for name in ("joined", "view_a", "view_b", "queue", HARD)}
-        own: dict[str, Any] = {name: None if each is None else _leaf(each) for name, each in rows.items()}
-        self.views = replace(views, **own, all_joined=own["joined"], all_a=own["view_a"], all_b=own["view_b"])
-        leaves = {id(each): (each, own[name]) for name, each in rows.items() if each is not None}
+        own = {name: _leaf(each) for name, each in ring.own.items()}
+        units = UnitRows.apart(own)
+        self.views = replace(views, own=units, everyone=units)
+        leaves = {id(each): (each, own[name]) for name, each in ring.own.items()}
         leaves |= {id(each): (each, each) for logit_map in maps for each in logit_map.tensors()}
         leaves |= {id(each.given): (each.given, each.own) for each in self.pairs if each is not None}
         for load in self.learned:
@@ -225,7 +222,7 @@ class _Call:
                 places = [(each, load.place) for load, each in zip(self.loads, tensors, strict=True)]
                 logit_map = logit_map.against([each for each, place in places if place[0] == number])
                 block.terms = self._terms(own, block, views, (owner, number))
-            block.positive_similarity = block.roles.positive_similarity(*block.bare)
+            block.positive_similarity = block.roles.positive_similarity(*block.detached)
             mean, count = self.wanted.negative_similarity and merging, self.wanted.negative_count and merging
             wanted = Wanted(mean, 0, self.pairs[number], count)
             (found,), self.engine = statistics_of(self.ring.parts.engine, [block], [logit_map], wanted)

@@ -156,8 +156,7 @@ class PairRoles:
         if self.positives is not None:
             if not self.positives.runs:
                 return anchors.new_zeros(self.anchors)
-            paired: Tensor = torch.linalg.vecdot(anchors, self.partners(candidates))
-            return paired
+            return (anchors * self.partners(candidates)).sum(1)
         if self.positive_mask is not None:
             # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
             parts = torch.split(self.positive_mask.view(torch.uint8), 256)

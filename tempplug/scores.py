@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tempplug.distributed import rows_of_one
+from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
@@ -18,12 +19,12 @@ from tempplug.negatives.base import NegativeTerm
 from tempplug.options import COLDEST
 from tempplug.parts import Parts
 from tempplug.precision import at_least_float32
+from tempplug.read import check_rows, read_row_arguments
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
-from tempplug.views import check_rows, read_row_arguments
 
 
-def views_of_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> Views:
+def read_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> Views:
     """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
     refuse_fake(scores, *given.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
@@ -45,20 +46,16 @@ def views_of_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> View
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
     own = columns if masks else size
-    rows: dict[str, Any] = {
-        "view_a": anchors,
-        "view_b": candidates[:own],
-        "hard_negatives": candidates[own:] if columns > own else None,
-    }
+    rows = {"view_a": anchors, "view_b": candidates[:own]}
+    if columns > own:
+        rows["hard_negatives"] = candidates[own:]
+    units = UnitRows.apart(rows)
     return Views(
-        size=size,
+        own=units,
+        everyone=units,
         rows=rows_of_one(size),
         device=device,
         precision=scores.dtype,
-        **rows,
-        all_a=anchors,
-        all_b=candidates[:own],
-        candidates=candidates,
         labels=labels,
         all_labels=labels,
         index=index,

@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 PRODUCT = ("tempplug", "adapters", "benchmarks")
+STUDIES = "benchmarks/studies/"
+"""No part of the product; a row of its own."""
 NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -76,7 +78,7 @@ def main() -> None:
         counts, names = measure(text)
         if path.endswith("__init__.py"):
             counts["modules"] = 0
-        package = path.partition("/")[0]
+        package = "studies" if path.startswith(STUDIES) else path.partition("/")[0]
         rows.setdefault(package, Counter()).update(counts)
         if package in PRODUCT and counts["modules"]:
             module = path.removeprefix("adapters/").removeprefix("benchmarks/").removesuffix(".py").replace("/", ".")

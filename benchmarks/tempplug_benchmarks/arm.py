@@ -75,6 +75,15 @@ class Arm:
         """
         return None if self.controlled else "+".join(split_specs(self.label.partition("@")[0])[2:]) or None
 
+    @property
+    def installed(self) -> bool:
+        """Whether its strategy, if it has one, is built in or of an installed plugin; that of a stored result may be neither.
+
+        >>> Arm("macl+infonce").installed, Arm("untrained").installed, Arm("theirs:x=1+infonce").installed
+        (True, True, False)
+        """
+        return not self.parts or parse_spec(self.parts[0])[0] in {info.name for info in registry().all(StrategyInfo)}
+
 
 class Specs(NamedTuple):
     """The resolved strategy, objective and terms on negatives of an arm, with every option that does not depend on the data;

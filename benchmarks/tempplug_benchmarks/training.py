@@ -219,9 +219,10 @@ def verify(options: argparse.Namespace) -> int:
         suite = load_suite(name)
         if suite.kind == TITLE:
             suites[name] = suite
-    stored = sorted(
-        (each for each in found if each.suite in suites and not Arm(each.arm).controlled), key=lambda each: each.key
-    )
+    trained = [each for each in found if each.suite in suites and not Arm(each.arm).controlled]
+    stored = sorted((each for each in trained if Arm(each.arm).installed), key=lambda each: each.key)
+    if left_out := {each.arm for each in trained} - {each.arm for each in stored}:
+        print(f"left out, as their strategies are not installed: {', '.join(sorted(left_out))}", file=sys.stderr)
     if not stored:
         raise DataError(f"{options.folder} has no result of a suite that trains.")
     drawn = random.Random(options.seed).sample(stored, min(options.runs, len(stored)))

@@ -120,18 +120,6 @@ def learned() -> list[Panel]:
     return [Panel("temperature τ", "steps, the embeddings held", lines, log=True)]
 
 
-def followed() -> list[Panel]:
-    """Returns the temperature over the steps of a training in which positives become similar."""
-    lines = []
-    for label in ("probability=0.5", "probability=0.7", "probability=0.9"):
-        loss_fn, values = tempplug.ContrastiveLoss(f"target-probability:{label}", layout="cross-view").double(), []
-        for step in range(201):
-            values.append(scale_of(loss_fn.strategy))
-            loss_fn(*pairs(2.0 - 1.5 * step / 200))
-        lines.append(Line(label, torch.arange(201.0), torch.tensor(values)))
-    return [Panel("temperature τ", "steps, positives become similar", lines, log=True)]
-
-
 def of_examples(spec: str, objective: str) -> list[Panel]:
     """Returns the mean temperature over steps, of examples in four clusters and of examples without similar ones."""
     torch.manual_seed(0)
@@ -183,7 +171,6 @@ def pictures() -> dict[str, list[Panel]]:
         "schedule": of_epochs({name: f"schedule:shape={name},period=10" for name in ("cosine", "triangle", "step", "random")}),
         "head-tail": of_similarity({"": "head-tail:class_counts=450/270/162"}),
         "amcl": of_products(),
-        "target-probability": followed(),
         "individual": of_examples("individual:size=128", "sogclr:size=128"),
         "tempnet": of_examples("tempnet:dimension=32,temperature_min=0.05,temperature_max=1", "sogclr:size=128,rho=0.3"),
         "mm-ts": of_epochs({"cluster of {}": "mm-ts:class_counts=450/270/162,period=10"}, clusters=(0, 1, 2)),

@@ -67,7 +67,7 @@ def row_statistics(
     only_sums = not (wanted.needs_pairs or wanted.pair_function or len(terms))
     if engine == "auto":
         engine = "dense" if inside or block.scores is not None else "tiled"
-        if engine == "tiled" and only_sums and block.anchors.is_cuda and _measured(block, logit_map):
+        if engine == "tiled" and only_sums and block.roles.device.type == "cuda" and _measured(block, logit_map):
             engine = "triton"
     if engine == "tiled":
         return tiled_statistics(block, logit_map, mirrored=mirrored, wanted=wanted, terms=terms), engine

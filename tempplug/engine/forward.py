@@ -81,6 +81,7 @@ class Pass:
         marks: of positives given by labels or masks; None where positions give the one positive of each row.
         safe: whether sums of exp cannot overflow; otherwise `forward` checks the sums.
         shifted: whether sums are relative to the largest logit of each row, see `Sums`.
+        needs_logits: whether logits themselves are wanted, and not their exponentials alone.
         folded: whether the slope is already multiplied into the weights that are kept.
         keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
     """
@@ -104,13 +105,14 @@ class Pass:
         self.pair = wanted.pair_function
         self.learns_offset = offset is not None and offset.requires_grad
         self.offset = None if offset is None else offset.detach()
-        anchors = block.bare[0]
-        self.products = [block.bare]
+        rows = block.of_anchors.detached, block.of_candidates.detached
+        anchors = rows[0]
+        self.products = [rows]
         for left, right in logit_map.products:
             own = left.detach()
             self.products.append((own, own if right is left else right.detach()))
         self.in_bfloat16 = gemm.in_bfloat16(anchors, block.precision)
-        self.factors = gemm.split(block.bare) if self.in_bfloat16 else block.bare
+        self.factors = gemm.split(rows) if self.in_bfloat16 else rows
         self.scale = logit_map.scale.detach() if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
         half = roles.square and logit_map.symmetric and not wanted.needs_pairs
@@ -139,6 +141,7 @@ class Pass:
         self.count = Sums(anchors.shape[0], anchors, False) if self.wanted.negative_count and self.terms else None
         self.logit = anchors.new_zeros(anchors.shape[0]) if several and not self.map.linear else None
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
+        self.needs_logits = self.shifted or self.wanted.needs_pairs or self.logit is not None
         # A single slope is multiplied into the weights that are kept, unless something needs the weights without it.
         apart = several or self.shifted or self.learned or self.wanted.top or self.learns_offset
         self.folded = not (apart or len(self.products) > 1)
@@ -158,29 +161,19 @@ class Pass:
 
     def _sums_of(self, tile: Tile) -> list[Addition]:
         """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
-        found, for_columns = self.tile(tile, weighed=self.keeps), tile.both and tile.transposed
-        of_negatives = found.values
+        found, of_negatives = self.tile(tile, weighed=self.keeps), None
         additions: list[Addition] = []
         if found.positive is not None and self.positive is not None:
             of_positives, of_negatives = self._parts(found)
-            additions.append((self.positive.add, tile.rows, self.positive.of_tile(of_positives, 1)))
-            if for_columns:
-                across = of_positives[:, tile.inner or EVERY]
-                additions.append((self.positive.add, tile.outer, self.positive.of_tile(across, 0)))
+            self._add(additions, tile, self.positive, of_positives)
             if self.logit is not None and found.logit is not None:
                 logits = torch.where(found.positive > 0, found.logit, 0.0)  # a term may make that of a negative -inf
                 additions.append((self._add_logits, tile.rows, logits.sum(1)))
-                if for_columns:
+                if tile.both and tile.transposed:
                     additions.append((self._add_logits, tile.outer, logits[:, tile.inner or EVERY].sum(0)))
-        additions.append((self.negative.add, tile.rows, self.negative.of_tile(of_negatives, 1)))
-        if for_columns:
-            across, sums = of_negatives if tile.inner is None else of_negatives[:, tile.inner], self.columns or self.negative
-            additions.append((sums.add, tile.outer, sums.of_tile(across, 0)))
+        self._add(additions, tile, self.negative, found.values if of_negatives is None else of_negatives, self.columns)
         if self.count is not None and found.left_in is not None:
-            additions.append((self.count.add, tile.rows, self.count.of_tile(found.left_in, 1)))
-            if for_columns:
-                across = found.left_in[:, tile.inner or EVERY]
-                additions.append((self.count.add, tile.outer, self.count.of_tile(across, 0)))
+            self._add(additions, tile, self.count, found.left_in)
         if self.wanted.top:
             additions.append((self._note_top, tile, found))
         if self.keeps:
@@ -189,21 +182,25 @@ class Pass:
             self.kept[tile] = found.weights, found.slopes
         return additions
 
+    @staticmethod
+    def _add(additions: list[Addition], tile: Tile, sums: Sums, values: Tensor, of_columns: Sums | None = None) -> None:
+        """Adds what a tile adds to the sums of its rows, and of its columns where these are anchors as well."""
+        additions.append((sums.add, tile.rows, sums.of_tile(values, 1)))
+        if tile.both and tile.transposed:
+            across = values if tile.inner is None else values[:, tile.inner]
+            additions.append(((of_columns or sums).add, tile.outer, sums.of_tile(across, 0)))
+
     def _add_logits(self, rows: slice | None, more: Tensor) -> None:
         if self.logit is not None:
             select(self.logit, rows).add_(more)
 
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
         """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
-        left, right = self.factors
-        if tile.rows is not None:
-            left = left[tile.rows]
-        outer = gemm.outer if self.marks is None and len(self.products) == 1 else gemm.outer_in_short_chains
-        similarity = outer(left, right if tile.columns is None else right[tile.columns])
+        similarity = self._product(tile)
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
-        terms, weights = self._terms_of(tile, similarity) if self.terms else ([], [])
-        if self.pair is None and not (self.shifted or terms or self.wanted.needs_pairs or self.logit is not None):
+        terms, weights = self._terms_of(tile, similarity) if self.terms else ((), ())
+        if self.pair is None and not (terms or self.needs_logits):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
             found = Values(similarity, None, values, values, tuple(slopes), positive)
@@ -220,13 +217,24 @@ class Pass:
         if found.weights is not found.values:
             self._blank_(found.weights, tile, fill)
         if self.count is not None and summed:
-            found.left_in = torch.ones_like(found.values) if positive is None else 1 - positive
-            for kept in (*(weight > 0 for weight in weights), *(term > -math.inf for term in terms)):
-                found.left_in.mul_(kept)
-            self._blank_(found.left_in, tile, 0.0)
+            found.left_in = self._left_in(found, tile, terms, weights)
         return found
 
-    def _terms_of(self, tile: Tile, similarity: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _product(self, tile: Tile) -> Tensor:
+        """Returns the similarities of a tile."""
+        left, right = self.factors
+        outer = gemm.outer if self.marks is None and len(self.products) == 1 else gemm.outer_in_short_chains
+        return outer(left if tile.rows is None else left[tile.rows], right if tile.columns is None else right[tile.columns])
+
+    def _left_in(self, found: Values, tile: Tile, terms: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+        """Returns 1 for negatives of a tile that no term leaves out and 0 for other pairs."""
+        left_in = torch.ones_like(found.values) if found.positive is None else 1 - found.positive
+        for kept in (*(weight > 0 for weight in weights), *(term > -math.inf for term in terms)):
+            left_in.mul_(kept)
+        self._blank_(left_in, tile, 0.0)
+        return left_in
+
+    def _terms_of(self, tile: Tile, similarity: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Returns what is added to the logits of a tile, and what its exponentials are multiplied by."""
         added: list[Tensor] = []
         weights: list[Tensor] = []

@@ -12,13 +12,14 @@ fit into `forward.KEPT` numbers, and computed again otherwise.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tempplug.block import Block
-from tempplug.engine.backward import Backward
+from tempplug.embeddings import Division
+from tempplug.engine.backward import Backward, Pair
 from tempplug.engine.forward import Pass, at_positives
 from tempplug.logit_map import LogitMap
 from tempplug.term_map import TermMap
@@ -36,9 +37,9 @@ def tiled_statistics(
     pair = wanted.pair_function
     offset = None if pair is None else pair.offset(logit_map)
     work = Pass(block, logit_map, learned, mirrored, wanted, terms, offset)
-    candidates = None if block.candidates is block.anchors else block.candidates
+    operands, rows = operands_of(block)
     similarity, logit, positive, negative, columns, top = apply_rows(
-        work, torch.is_grad_enabled() and block.keeps, block.anchors, candidates, offset, *learned
+        work, operands, torch.is_grad_enabled() and block.keeps, offset, *rows, *learned
     )
     if roles.positives is not None and not roles.positives.runs:
         logit = similarity  # of no positive any number does
@@ -57,16 +58,59 @@ def tiled_statistics(
     return found
 
 
+class Operands(NamedTuple):
+    """The rows that a pass has the gradients of: unit rows of anchors and candidates, once where these are the same tensor.
+
+    Attributes:
+        tensor_count: how many tensors they are.
+        division: that made the unit rows, where the operands are the raw rows of a call that one block alone reads.
+        spans: of a division: the first row of the anchors and the first behind them, and those of the candidates.
+    """
+
+    tensor_count: int
+    division: Division | None = None
+    spans: tuple[tuple[int, int], tuple[int, int]] = ((0, 0), (0, 0))
+
+    def wants(self, needed: Sequence[bool]) -> tuple[bool, bool]:
+        """Returns whether gradients of unit rows are wanted, of anchors and of candidates."""
+        if self.division is None:
+            return needed[0], len(needed) > 1 and needed[1]
+        of_anchors, of_candidates = self.spans
+        others = of_candidates != of_anchors and self.division.learns(*of_candidates, needed)
+        return self.division.learns(*of_anchors, needed), others
+
+    def gradients(self, found: Pair, needed: Sequence[bool]) -> Sequence[Tensor | None]:
+        """Returns the gradients of the tensors, given those of the unit rows of anchors and candidates."""
+        if self.division is None:
+            return found[: len(needed)]
+        both = found[:1] if self.spans[0] == self.spans[1] else found
+        pieces = [(start, each) for (start, _), each in zip(self.spans, both, strict=False) if each is not None]
+        return self.division.gradients(pieces, needed)
+
+
+def operands_of(block: Block) -> tuple[Operands, Sequence[Tensor]]:
+    """Returns what the statistics of a block are functions of, and their tensors."""
+    anchors, candidates = block.of_anchors, block.of_candidates
+    units = anchors.units
+    # Where the rows have a graph, others read it as well: all gradients are added up before they are those of raw rows.
+    if block.alone and units is not None and units is candidates.units and units.division is not None and units.graph is None:
+        return Operands(len(units.raw), units.division, (anchors.span, candidates.span)), units.raw
+    rows = (anchors.rows,) if anchors is candidates else (anchors.rows, candidates.rows)
+    return Operands(len(rows)), rows
+
+
 class Rows(torch.autograd.Function):
     """A pass, with gradient."""
 
     @staticmethod
-    def forward(ctx: Any, work: Pass, keep: bool, *operands: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Returns what `Pass.forward` does; operands: anchors, candidates or None, the offset or None, what the map learns."""
-        ctx.work = work
+    def forward(ctx: Any, work: Pass, operands: Operands, keep: bool, *tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Returns what `Pass.forward` does of the offset or None, the operands, and what the map learns."""
+        ctx.work, ctx.operands = work, operands
         ctx.set_materialize_grads(False)
         # Kept for what autograd checks: that they were not changed in place, and that the graph still exists.
-        ctx.save_for_backward(*operands)
+        if operands.division is not None:
+            tensors = (operands.division.unit, tensors[0], *tensors[1 + operands.tensor_count :])
+        ctx.save_for_backward(*tensors)
         return work.forward(keep and any(ctx.needs_input_grad))
 
     @staticmethod
@@ -76,19 +120,22 @@ class Rows(torch.autograd.Function):
             raise RuntimeError(
                 "engine='tiled' has no second derivative: call backward without create_graph=True, or use engine='dense'."
             )
-        device = ctx.saved_tensors[0].device.type
+        device = ctx.work.similarity.device.type
         if torch.is_autocast_enabled(device):
             # Tiles are float32 also where the backward pass is called inside an autocast region.
             with torch.autocast(device, enabled=False):
                 return Rows.backward(ctx, *gradients)
-        backward = Backward(ctx.work, gradients, ctx.needs_input_grad[2:])
-        ((of_anchors, of_candidates), *others), of_learned = backward.run()
+        _ = ctx.saved_tensors  # raises where one was changed in place, or the graph is gone
+        operands, (_, _, _, of_offset, *wanted) = ctx.operands, ctx.needs_input_grad
+        needed, of_learned = wanted[: operands.tensor_count], wanted[operands.tensor_count :]
+        backward = Backward(ctx.work, gradients, (*operands.wants(needed), of_offset, *of_learned))
+        (of_rows, *others), learned = backward.run()
         if others:  # a map with products learns through their rows alone, which its tensors() are
             found: dict[int, Tensor] = {}
             for rows, both in zip(ctx.work.map.products, others, strict=True):
                 found |= {id(each): of_each for each, of_each in zip(rows, both, strict=True) if of_each is not None}
-            of_learned = [found.get(id(each)) for each in ctx.work.map.tensors()]
-        return None, None, of_anchors, of_candidates if ctx.needs_input_grad[3] else None, backward.of_offset, *of_learned
+            learned = [found.get(id(each)) for each in ctx.work.map.tensors()]
+        return None, None, None, backward.of_offset, *operands.gradients(of_rows, needed), *learned
 
 
 # Without what `torch.autograd.Function` does for the transforms of `torch.func`, which take the dense engine.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tempplug.arguments import parse_spec
 from tempplug.block import Block
 from tempplug.errors import ConfigError, unknown
-from tempplug.layouts.base import PairLayout as PairLayout, Part as Part, Views as Views
+from tempplug.layouts.base import BlockPlan as BlockPlan, PairLayout as PairLayout, Part as Part, Sizes as Sizes, Views as Views
 from tempplug.layouts.built_in import (
     CrossView as CrossView,
     Labels as Labels,

@@ -4,31 +4,56 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tempplug.block import Block
+from tempplug.block import NO_TENSOR, Block
 from tempplug.distributed import Rows
+from tempplug.embeddings import Selection, UnitRows
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.options import Configured
 from tempplug.roles import Pairing, PairRoles
 from tempplug.term_map import Keys, LeftOut, TermMap
+from tempplug.transforms import shared
 
 
-@dataclass(slots=True, kw_only=True)
-class Views:
-    """The unit embeddings of a call. ``all_*`` hold the rows of every process (the same tensors without gathering), or of one.
-
-    Layouts whose anchors are both views read them as one tensor, ``joined`` [2B, D] (view_a's rows first) and ``all_joined``
-    [2G, D], the others one by one.
+class Sizes(NamedTuple):
+    """What the blocks of a call depend on beside its layout.
 
     Attributes:
-        size: B, rows of view_a on this process.
-        rows: of all processes.
+        rows: B, of view_a on this process.
+        candidates: how many each view has.
+        place: where the rows of this process begin among the candidates of each view; None where they are not there.
+        hard: how many hard negatives there are.
+        owned: whether they belong to rows of view_a.
+        queue: K.
+        two_views: whether the call has view_b.
+        one_process: whether the candidates are those of one process, which has no others.
+    """
+
+    rows: int
+    candidates: int
+    place: int | None
+    hard: int
+    owned: bool
+    queue: int
+    two_views: bool
+    one_process: bool
+    device: torch.device
+
+
+@dataclass(slots=True)
+class Views:
+    """The unit embeddings of a call, and what describes their rows.
+
+    Attributes:
+        own: rows of this process.
+        everyone: rows of every process (the same object without gathering), or of one.
+        rows: how those of view_a are distributed over the processes.
         precision: dtype of the raw embeddings.
-        candidates: rows of view_b, queue and hard negatives in this order, where they are one tensor.
+        plan: the blocks of the call as far as sizes decide them; None where these are not those of one process.
         hard_rows: [H] number of the example that each hard negative belongs to, among those of all processes; None where they
             came without rows, [H, D].
         hard_mask: [H] which hard negatives exist; None for all.
@@ -36,24 +61,14 @@ class Views:
         row_arguments: other arguments on rows, by their name and that of the embeddings: of this process and of all.
         chunk: of a ring: the process whose rows alone the candidates are; None for all processes.
         hard_sizes: of a ring: how many hard negatives each process has.
-        start: number of the example of the first candidate of each view, among those of all processes.
-        count: how many candidates each view has.
-        place: where the rows of this process begin among the candidates of each view; None where they are not there.
     """
 
-    size: int
+    own: UnitRows
+    everyone: UnitRows
     rows: Rows
     device: torch.device
     precision: torch.dtype = torch.float32
-    view_a: Tensor | None = None
-    all_a: Tensor | None = None
-    view_b: Tensor | None = None
-    all_b: Tensor | None = None
-    candidates: Tensor | None = None
-    joined: Tensor | None = None
-    all_joined: Tensor | None = None
-    queue: Tensor | None = None
-    hard_negatives: Tensor | None = None
+    plan: tuple[BlockPlan, ...] | None = None
     hard_rows: Tensor | None = None
     hard_mask: Tensor | None = None
     labels: Tensor | None = None
@@ -66,21 +81,24 @@ class Views:
     row_arguments: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict)
     chunk: int | None = None
     hard_sizes: tuple[int, ...] = ()
-    start: int = field(init=False)
-    count: int = field(init=False)
-    place: int | None = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.set_rows(self.rows)
+    @property
+    def size(self) -> int:
+        """B, rows of view_a on this process."""
+        return self.rows.sizes[self.rows.rank]
 
-    def set_rows(self, rows: Rows) -> None:
-        """Sets which rows of all processes are candidates."""
-        self.rows = rows
-        if self.chunk is None:
-            self.start, self.count, self.place = 0, rows.total, rows.offset
-        else:
-            self.start, self.count = sum(rows.sizes[: self.chunk]), rows.sizes[self.chunk]
-            self.place = 0 if self.chunk == rows.rank else None
+    @property
+    def start(self) -> int:
+        """The number of the example of the first candidate of each view, among those of all processes."""
+        return 0 if self.chunk is None else sum(self.rows.sizes[: self.chunk])
+
+    def sizes(self) -> Sizes:
+        """Returns what the blocks of the call depend on."""
+        rows, chunk, spans = self.rows, self.chunk, self.everyone.order.spans
+        count, place = (rows.total, rows.offset) if chunk is None else (rows.sizes[chunk], 0 if chunk == rows.rank else None)
+        hard, queue = (spans[name][1] - spans[name][0] if name in spans else 0 for name in ("hard_negatives", "queue"))
+        two, alone = "view_b" in self.own.order.spans, rows.world == 1
+        return Sizes(self.size, count, place, hard, self.hard_rows is not None, queue, two, alone, self.device)
 
     def parts_of(self, block: Block) -> tuple[list[Part], list[Part]]:
         """Returns the parts of the anchors and of the candidates of a block."""
@@ -96,21 +114,22 @@ class Views:
         start = self.start if part.everyone else self.rows.offset
         return torch.arange(start, start + part.size, device=self.device)
 
-    def rows_of(self, name: str, everyone: bool = True) -> Tensor | None:
-        """Returns the rows of an argument of the call by its name, those of views of all processes or of this one."""
-        if name == "view_a":
-            return self.all_a if everyone else self.view_a
-        if name == "view_b":
-            return self.all_b if everyone else self.view_b
-        return self.queue if name == "queue" else self.hard_negatives
+    def unit_rows(self, name: str, everyone: bool) -> UnitRows:
+        """Returns where the rows of an argument lie: those of views of all processes or of this one."""
+        return self.everyone if everyone or name in ("queue", "hard_negatives") else self.own
 
     def part(self, name: str, everyone: bool) -> Part:
         """Returns an argument of the call as a part of a block."""
-        if name in ("view_a", "view_b"):
-            rows = self.view_b if name == "view_b" else None
-            return Part(name, self.count if everyone else self.size if rows is None else rows.shape[0], everyone)
-        rows = self.rows_of(name)
-        return Part(name, 0 if rows is None else rows.shape[0])
+        start, stop = self.unit_rows(name, everyone).order.spans[name]
+        return Part(name, stop - start, everyone or name not in ("view_a", "view_b"))
+
+    def select(self, names: tuple[str, ...], everyone: bool) -> Selection:
+        """Returns the rows of some arguments, one behind the other."""
+        units = self.everyone if everyone else self.own
+        if units is self.everyone or not {"queue", "hard_negatives"} & {*names}:
+            return Selection(units, units.order.spans[names])
+        lying = [(self.unit_rows(name, everyone), name) for name in names]
+        return Selection(None, rows=torch.cat([each.rows(*each.order.spans[name]) for each, name in lying]))
 
 
 class Part(NamedTuple):
@@ -119,6 +138,31 @@ class Part(NamedTuple):
     name: str
     size: int
     everyone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """A block as far as the sizes of a call decide it.
+
+    Attributes:
+        anchors: names of the arguments whose rows are the anchors.
+        candidates: names of those whose rows are the candidates, in the order of the call's rows.
+        roles: which pairs are positives and negatives; None where values decide it, see `PairLayout.roles`.
+        own_hard: whether an anchor has the hard negatives of its own row alone.
+        excludes_own: whether no candidate of an anchor's own example is its negative.
+
+    The other fields are as of `Block`.
+    """
+
+    anchors: tuple[str, ...]
+    candidates: tuple[str, ...]
+    roles: PairRoles | None
+    name: str = ""
+    everyone: bool = True
+    own_hard: bool = False
+    paired: bool = True
+    mirrors_first: bool = False
+    excludes_own: bool = False
 
 
 class PairLayout(Configured, ABC):
@@ -150,73 +194,63 @@ class PairLayout(Configured, ABC):
     joint: bool = False
 
     @abstractmethod
-    def build(self, views: Views) -> list[Block]:
-        """Returns the blocks, that of the positives first."""
-
-    def direction(
-        self,
-        views: Views,
-        anchors: tuple[str, ...],
-        candidates: tuple[str, ...],
-        roles: PairRoles,
-        *,
-        everyone: bool = True,
-        own_hard: bool = False,
-        **options: Any,
-    ) -> Block:
-        """Returns a block of rows of the call, whose anchors and candidates are given by the names of the arguments.
-
-        Hard negatives, the last candidates, may be absent in the call. With ``everyone`` the candidates among the views are
-        those of all processes; with ``own_hard`` an anchor has the hard negatives of its own row alone.
+    def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
+        """Returns the blocks of calls of these sizes, that of the positives first.
 
         Raises:
-            ShapeError: the call has no view_b, or one uncertainty for the anchors of two views.
+            ShapeError: the call lacks rows that the layout needs.
         """
-        several, extra = len(anchors) > 1, candidates[len(anchors) :]
-        if views.hard_negatives is None and "hard_negatives" in extra:
-            candidates, extra = candidates[:-1], extra[:-1]
-        if several:
-            rows, others = views.joined, views.all_joined
-        else:
-            rows, others = views.rows_of(anchors[0], False), views.rows_of(candidates[0], everyone)
-        if rows is None or others is None:
-            raise self.lacks_second()
-        if extra and views.candidates is not None and candidates[0] == "view_b":
-            others = views.candidates  # the same rows, which are one tensor already
-        elif extra:
-            others = torch.cat([others, *(each for each in map(views.rows_of, extra) if each is not None)])
+
+    def roles(self, views: Views) -> PairRoles:
+        """Returns the roles of a block whose plan holds none: those that values of the call decide."""
+        raise NotImplementedError(f"{type(self).__name__} must implement roles(views), or plan the roles of every block.")
+
+    def build(self, views: Views) -> list[Block]:
+        """Returns the blocks, that of the positives first."""
+        blocks = []
+        for each in views.plan or plan_of(self, views.sizes()):
+            blocks.append(self._block(views, each))
+        return blocks
+
+    def _block(self, views: Views, plan: BlockPlan) -> Block:
+        """Returns a planned block of the rows of the call; raises for one uncertainty for the anchors of two views."""
+        anchors, candidates = plan.anchors, plan.candidates
+        roles = self.roles(views) if plan.roles is None else plan.roles
+        own, everyone = views.own, views.everyone
+        of_anchors = of_candidates = Selection(own, own.order.spans[anchors])
+        if anchors != candidates or (own is not everyone and plan.everyone):
+            of_candidates = views.select(candidates, plan.everyone)
         labels, index, uncertainty = views.labels, views.index, views.uncertainty
         if uncertainty is not None:
             uncertainty = self._uncertainty(uncertainty, anchors)
-        if several:
+        if len(anchors) > 1:
             if labels is not None:
                 labels = torch.cat([labels, labels]) if roles.anchor_labels is None else roles.anchor_labels
             index = None if index is None else torch.cat([index, index])
-        # Without gradient, and one tensor where they are one.
-        own = rows.detach()
         block = Block(
-            rows,
-            others,
-            (own, own if others is rows else others.detach()),
+            of_anchors,
+            of_candidates,
             roles,
-            precision=views.precision,
-            labels=labels,
-            index=index,
-            uncertainty=uncertainty,
-            arguments=(anchors, candidates),
-            everyone=everyone,
-            **options,
+            NO_TENSOR,
+            views.precision,
+            views.scores,
+            labels,
+            index,
+            uncertainty,
+            plan.name,
+            (anchors, candidates),
+            plan.everyone,
+            plan.paired,
+            plan.mirrors_first,
         )
-        if views.scores is not None:
-            block.scores = views.scores if block.name != "ba" else views.scores[:, : views.size].T
-        if (own_hard or views.hard_mask is not None) and "hard_negatives" in candidates:
-            block.excluded = _excluded(views, block, own_hard)
+        if views.scores is not None and plan.name == "ba":
+            block.scores = views.scores[:, : views.size].T
+        if (plan.own_hard or views.hard_mask is not None) and "hard_negatives" in candidates:
+            block.excluded = _excluded(views, block, plan.own_hard)
+        if plan.excludes_own:
+            of_rows, of_columns = (torch.cat([views.numbers(part) for part in parts]) for parts in views.parts_of(block))
+            block.excluded = (*block.excluded, LeftOut(Keys(of_rows, of_columns)))
         return block
-
-    def of_hard_negatives(self, views: Views, **options: Any) -> Block:
-        """Returns the block of view_a's rows against hard negatives alone: those of another process."""
-        roles = PairRoles(anchors=views.size, candidates=hard_count(views), device=views.device, positives=Pairing(()))
-        return self.direction(views, ("view_a",), ("hard_negatives",), roles, everyone=False, **options)
 
     def lacks_second(self) -> ShapeError:
         """Returns the error for a call without view_b."""
@@ -234,9 +268,16 @@ class PairLayout(Configured, ABC):
         return given
 
 
-def hard_count(views: Views) -> int:
-    """Returns how many hard negatives there are."""
-    return 0 if views.hard_negatives is None else views.hard_negatives.shape[0]
+@shared
+def plan_of(layout: PairLayout, sizes: Sizes) -> tuple[BlockPlan, ...]:
+    """Returns the plan of a layout for calls of these sizes; raises as `PairLayout.plan`."""
+    return layout.plan(sizes)
+
+
+def plan_of_hard_negatives(sizes: Sizes, name: str = "", own_hard: bool = False) -> BlockPlan:
+    """Returns the block of view_a's rows against hard negatives alone: those of another process."""
+    roles = PairRoles(anchors=sizes.rows, candidates=sizes.hard, device=sizes.device, positives=Pairing(()))
+    return BlockPlan(("view_a",), ("hard_negatives",), roles, name, everyone=False, own_hard=own_hard)
 
 
 def _excluded(views: Views, block: Block, own: bool) -> tuple[TermMap, ...]:

@@ -5,42 +5,31 @@ Shapes: B local pairs, the first of them number ``offset`` of ``total`` global o
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from tempplug.block import Block
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import unread
-from tempplug.layouts.base import PairLayout, Views, hard_count, read_blocks
+from tempplug.layouts.base import BlockPlan, PairLayout, Sizes, Views, plan_of_hard_negatives, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
-from tempplug.term_map import Keys, LeftOut
-from tempplug.transforms import shared
 
 
-def _shared(make: Callable[..., PairRoles]) -> Callable[..., PairRoles]:
-    """Returns the function as one that makes the roles of a shape once, with what they count of themselves."""
-
-    def counted(*shape: Any) -> PairRoles:
-        roles = make(*shape)
-        for name in ("positive_columns", "positive_count", "negative_count", "without_negatives"):
-            getattr(roles, name)
-        return roles
-
-    return shared(counted)
+def _counted(roles: PairRoles) -> PairRoles:
+    """Returns roles that positions decide, with what they count of themselves."""
+    for name in ("positive_columns", "positive_count", "negative_count", "without_negatives"):
+        getattr(roles, name)
+    return roles
 
 
-@shared
 def _of_one(size: int, offset: int | None) -> Pairing:
     """Returns the pairing of the rows of one view with themselves, or with their counterpart in the other view."""
     return Pairing(() if offset is None else ((0, size, offset),))
 
 
-@shared
 def _of_both(size: int, offset: int | None, total: int, swapped: bool) -> Pairing:
     """Returns the pairing of the joined rows of two views with themselves, or with their counterpart in the other view."""
     if offset is None:
@@ -50,42 +39,24 @@ def _of_both(size: int, offset: int | None, total: int, swapped: bool) -> Pairin
     return Pairing(((0, size, first), (size, 2 * size, second)))
 
 
-@_shared
-def _two_view_roles(size: int, offset: int | None, total: int, extra: int, device: torch.device) -> PairRoles:
-    """Returns the roles of [2B, 2·total + extra]: both views against both; view_a's anchors see the hard negatives."""
-    return PairRoles(
-        anchors=2 * size,
-        candidates=2 * total + extra,
-        device=device,
-        positives=_of_both(size, offset, total, True),
-        ignored=_of_both(size, offset, total, False),
-        square=offset is not None and size == total,
-        extra_start=2 * total if extra else None,
-        extra_anchors=size,
-    )
-
-
-@_shared
-def _cross_view_roles(
-    size: int, offset: int | None, total: int, extra: int, device: torch.device, negatives_start: int = 0
-) -> PairRoles:
+def _roles(sizes: Sizes, total: int, extra: int, offset: int | None, negatives_start: int = 0) -> PairRoles:
     """Returns the roles of [B, total + extra]: one view against the other, a queue behind it, and the hard negatives."""
-    return PairRoles(
-        anchors=size,
-        candidates=total + extra,
-        device=device,
-        positives=_of_one(size, offset),
-        negatives_start=negatives_start,
-        extra_start=total if extra else None,
-        extra_anchors=size,
+    return _counted(
+        PairRoles(
+            anchors=sizes.rows,
+            candidates=total + extra,
+            device=sizes.device,
+            positives=_of_one(sizes.rows, offset),
+            negatives_start=negatives_start,
+            extra_start=total if extra else None,
+            extra_anchors=sizes.rows,
+        )
     )
 
 
-@_shared
-def _same_view_roles(size: int, offset: int | None, total: int, device: torch.device) -> PairRoles:
-    """Returns the roles of [B, total]: one view against itself; the pair of a row and itself is no negative."""
-    square = offset is not None and size == total
-    return PairRoles(anchors=size, candidates=total, device=device, positives=_of_one(size, offset), square=square)
+def _hard(sizes: Sizes) -> tuple[str, ...]:
+    """Returns the name of the hard negatives, where the call has some."""
+    return ("hard_negatives",) if sizes.hard else ()
 
 
 class TwoView(PairLayout):
@@ -97,10 +68,22 @@ class TwoView(PairLayout):
     joins_views = True
     by_position = True
 
-    def build(self, views: Views) -> list[Block]:
-        """Returns the block [2B, 2G (+ H)]."""
-        roles = _two_view_roles(views.size, views.place, views.count, hard_count(views), views.device)
-        return [self.direction(views, ("view_a", "view_b"), ("view_a", "view_b", "hard_negatives"), roles)]
+    def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
+        """Returns the block [2B, 2G (+ H)]: both views against both; view_a's anchors see the hard negatives."""
+        if not sizes.two_views:
+            raise self.lacks_second()
+        size, place, total = sizes.rows, sizes.place, sizes.candidates
+        roles = PairRoles(
+            anchors=2 * size,
+            candidates=2 * total + sizes.hard,
+            device=sizes.device,
+            positives=_of_both(size, place, total, True),
+            ignored=_of_both(size, place, total, False),
+            square=place is not None and size == total,
+            extra_start=2 * total if sizes.hard else None,
+            extra_anchors=size,
+        )
+        return (BlockPlan(("view_a", "view_b"), ("view_a", "view_b", *_hard(sizes)), _counted(roles)),)
 
 
 @dataclass(eq=False, repr=False)
@@ -145,49 +128,49 @@ class CrossView(PairLayout):
         if not self.in_batch and self.blocks != ("ab",):
             raise ConfigError(f"{where} must be ab where in_batch=false leaves only hard negatives.")
 
-    def build(self, views: Views) -> list[Block]:
+    def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
         """Returns one block for each of the layout's directions, that of the positives first."""
-        makers = {"ab": self._ab, "aa": self._aa, "ba": self._ba, "bb": self._bb}
-        return [makers[name](views) for name in self.blocks]
+        if not sizes.two_views:
+            raise self.lacks_second()
+        makers = {"ab": self._ab, "aa": self._of_one_view, "ba": self._ba, "bb": self._bb}
+        return tuple(makers[name](sizes, name) for name in self.blocks)
 
-    def _ab(self, views: Views) -> Block:
-        size, extra, own = views.size, hard_count(views), self.hard == "own"
-        if own and extra and views.hard_rows is None:
+    def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
+        own = self.hard == "own"
+        if own and sizes.hard and not sizes.owned:
             raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
         if self.in_batch:
-            roles = _cross_view_roles(size, views.place, views.count, extra, views.device)
-        elif views.place is None:
-            return self.of_hard_negatives(views, name="ab", own_hard=own)
-        elif extra:
-            roles = _cross_view_roles(size, 0, size + extra, 0, views.device, size)
+            roles = _roles(sizes, sizes.candidates, sizes.hard, sizes.place)
+        elif sizes.place is None:
+            return plan_of_hard_negatives(sizes, name, own)
+        elif sizes.hard:
+            roles = _roles(sizes, sizes.rows + sizes.hard, 0, 0, negatives_start=sizes.rows)
         else:
             raise ShapeError("in_batch=false of layout 'cross-view' needs hard_negatives=: there are no other negatives.")
+        candidates = ("view_b", *_hard(sizes))
+        return BlockPlan(("view_a",), candidates, roles, name, everyone=self.in_batch, own_hard=own)
+
+    def _ba(self, sizes: Sizes, name: str) -> BlockPlan:
+        roles = _roles(sizes, sizes.candidates, 0, sizes.place)
+        mirrored = sizes.one_process and not sizes.hard and not self.joint
+        return BlockPlan(("view_b",), ("view_a",), roles, name, mirrors_first=mirrored)
+
+    def _bb(self, sizes: Sizes, name: str) -> BlockPlan:
+        if self.hard != "shared" or not sizes.hard:
+            return self._of_one_view(sizes, name)
+        roles = _roles(sizes, sizes.candidates, sizes.hard, sizes.place)
+        # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
         candidates = ("view_b", "hard_negatives")
-        return self.direction(views, ("view_a",), candidates, roles, name="ab", everyone=self.in_batch, own_hard=own)
+        return BlockPlan(("view_b",), candidates, roles, name, paired=False, excludes_own=sizes.owned)
 
-    def _aa(self, views: Views) -> Block:
-        return self._of_one_view(views, "aa", "view_a")
-
-    def _ba(self, views: Views) -> Block:
-        roles = _cross_view_roles(views.size, views.place, views.count, 0, views.device)
-        mirrored = views.rows.world == 1 and views.hard_negatives is None and not self.joint
-        return self.direction(views, ("view_b",), ("view_a",), roles, name="ba", mirrors_first=mirrored)
-
-    def _bb(self, views: Views) -> Block:
-        if self.hard != "shared" or views.hard_negatives is None:
-            return self._of_one_view(views, "bb", "view_b")
-        roles = _cross_view_roles(views.size, views.place, views.count, hard_count(views), views.device)
-        found = self.direction(views, ("view_b",), ("view_b", "hard_negatives"), roles, name="bb", paired=False)
-        if views.hard_rows is not None:
-            # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
-            of_anchors, of_candidates = (torch.cat([views.numbers(part) for part in parts]) for parts in views.parts_of(found))
-            found.excluded = (*found.excluded, LeftOut(Keys(of_anchors, of_candidates)))
-        return found
-
-    def _of_one_view(self, views: Views, name: str, view: str) -> Block:
-        """Returns the block of one view against itself."""
-        roles = _same_view_roles(views.size, views.place, views.count, views.device)
-        return self.direction(views, (view,), (view,), roles, name=name, paired=False)
+    @staticmethod
+    def _of_one_view(sizes: Sizes, name: str) -> BlockPlan:
+        """Returns the block of one view against itself; the pair of a row and itself is no negative."""
+        size, total, place = sizes.rows, sizes.candidates, sizes.place
+        square, own = place is not None and size == total, _of_one(size, place)
+        roles = PairRoles(anchors=size, candidates=total, device=sizes.device, positives=own, square=square)
+        view = ("view_a" if name == "aa" else "view_b",)
+        return BlockPlan(view, view, _counted(roles), name, paired=False)
 
 
 class Queue(PairLayout):
@@ -198,18 +181,16 @@ class Queue(PairLayout):
     rings = True
     by_position = True
 
-    def build(self, views: Views) -> list[Block]:
+    def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
         """Returns the block [B, B + K (+ H)], whose first B columns hold the keys and no negatives."""
-        if views.view_b is None:
+        if not sizes.two_views:
             raise self.lacks_second()
-        if views.queue is None:
+        if not sizes.queue:
             raise ShapeError("layout 'queue' needs queue=, the past candidates [K, D].")
-        if views.place is None:
-            return [self.of_hard_negatives(views)]
-        size, queued = views.size, views.queue.shape[0]
-        roles = _cross_view_roles(size, 0, size + queued, hard_count(views), views.device, size)
-        candidates = ("view_b", "queue", "hard_negatives")
-        return [self.direction(views, ("view_a",), candidates, roles, everyone=False)]
+        if sizes.place is None:
+            return (plan_of_hard_negatives(sizes),)
+        roles = _roles(sizes, sizes.rows + sizes.queue, sizes.hard, 0, negatives_start=sizes.rows)
+        return (BlockPlan(("view_a",), ("view_b", "queue", *_hard(sizes)), roles, everyone=False),)
 
 
 class Labels(PairLayout):
@@ -221,20 +202,23 @@ class Labels(PairLayout):
     one_view = True
     joins_views = True
 
-    def build(self, views: Views) -> list[Block]:
+    def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
         """Returns the block [B, G (+ H)] of one view, or [2B, 2G (+ H)] of two."""
+        names = ("view_a", "view_b") if sizes.two_views else ("view_a",)
+        return (BlockPlan(names, (*names, *_hard(sizes)), None),)
+
+    def roles(self, views: Views) -> PairRoles:
+        """Returns the roles that equal labels give."""
         if views.labels is None or views.all_labels is None:
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
-        labels, all_labels = views.labels, views.all_labels
-        names: tuple[str, ...] = ("view_a",)
-        if views.joined is not None:
-            labels, names = torch.cat([labels, labels]), ("view_a", "view_b")
+        labels, all_labels, sizes = views.labels, views.all_labels, views.sizes()
+        if sizes.two_views:
+            labels = torch.cat([labels, labels])
             all_labels = labels if all_labels is views.labels else torch.cat([all_labels, all_labels])
-        roles = self.roles(labels, all_labels, views.size, views.place, hard_count(views))
-        return [self.direction(views, names, (*names, "hard_negatives"), roles)]
+        return self.roles_of(labels, all_labels, sizes.rows, sizes.place, sizes.hard)
 
     @staticmethod
-    def roles(labels: Tensor, all_labels: Tensor, size: int, offset: int | None, extra: int) -> PairRoles:
+    def roles_of(labels: Tensor, all_labels: Tensor, size: int, offset: int | None, extra: int) -> PairRoles:
         """Returns the roles of one view or two, [B or 2B, G or 2G (+ extra)], where B = ``size``."""
         count, total = labels.shape[0], all_labels.shape[0]
         own = _of_one(size, offset) if count == size else _of_both(size, offset, total // 2, False)
@@ -277,11 +261,15 @@ class Masks(PairLayout):
     gathers = False
     takes_scores = True
 
-    def build(self, views: Views) -> list[Block]:
-        """Returns the block [N, M] with the given masks."""
-        if views.view_b is None:
+    def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
+        """Returns the block [N, M]."""
+        if not sizes.two_views:
             raise self.lacks_second()
-        wanted = (views.size, views.view_b.shape[0])
+        return (BlockPlan(("view_a",), ("view_b",), None, everyone=False),)
+
+    def roles(self, views: Views) -> PairRoles:
+        """Returns the roles of the given masks."""
+        wanted = (views.size, views.part("view_b", False).size)
         positive = _mask("positive_mask", views.positive_mask, wanted)
         negative = _mask("negative_mask", views.negative_mask, wanted)
         # Their bytes, because a maximum of bytes is many times faster than `any` of booleans.
@@ -290,4 +278,4 @@ class Masks(PairLayout):
         roles = roles_of_masks(positive, negative)
         if roles.negative_mask is not None and not unread(views.device):
             _refuse_swapped(roles, negative)
-        return [self.direction(views, ("view_a",), ("view_b",), roles, everyone=False)]
+        return roles

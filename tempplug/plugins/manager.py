@@ -21,14 +21,30 @@ from typing import Any
 import pluggy
 
 from tempplug import __version__
-from tempplug.errors import ConfigError, DuplicateNameError, MissingDependencyError, TempplugError, install_command, unknown
+from tempplug.errors import (
+    ConfigError,
+    DuplicateNameError,
+    MissingDependencyError,
+    TempplugError,
+    UnknownNameError,
+    install_command,
+    unknown,
+)
 from tempplug.plugins import info as declarations
-from tempplug.plugins.info import PROJECT, CommandInfo, Info, InfoType
+from tempplug.plugins.info import PROJECT, CommandInfo, Info, InfoType, StrategyInfo
 
 BUILT_IN = ("tempplug.plugin",)
 # What the ``tempplug`` command does itself: a plugin's command cannot begin with these words.
 OWN_COMMANDS = ("list", "show", "plugins")
 DISABLE = "TEMPPLUG_DISABLE_PLUGINS"
+# What was built in once: why it is unknown, and what has it now.
+MOVED: dict[tuple[type[Info], str], str] = {
+    (
+        StrategyInfo,
+        "target-probability",
+    ): "strategy 'target-probability' is no longer built in, since no measurement advises it. "
+    "It is the plugin of its study: pip install ./benchmarks/studies/target_probability in the folder of tempplug.",
+}
 KINDS: dict[str, type[Info]] = {kind.plural: kind for kind in Info.__subclasses__()}
 
 
@@ -88,6 +104,8 @@ class Registry:
             self._load_entry_points()
             found = self._collect(kind)
         self._warn()
+        if name not in found and (kind, name) in MOVED:
+            raise UnknownNameError("\n".join([MOVED[kind, name], *self._faults]))
         if name not in found:
             raise unknown(kind.word, name, sorted(found), faults=self._faults)
         offers = found[name]

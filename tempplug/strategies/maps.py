@@ -92,6 +92,10 @@ class ScaleMap(LogitMap):
         """Returns scale · s."""
         return (similarity.mul_(self._base_two),)
 
+    def exponential_and_slopes_(self, similarity: Tensor) -> tuple[Tensor, ...]:
+        """Returns exp(scale · s)."""
+        return (similarity.mul_(self._base_two).exp2_(),)
+
 
 @shared
 def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> ScaleMap:

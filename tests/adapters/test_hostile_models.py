@@ -19,6 +19,7 @@ from hostile_toys import KINDS, Hostile, mark_of, write_hostile
 from method_toys import METHOD, Kill, Killed, run
 from transformers import AutoConfig, dynamic_module_utils
 
+from studies.other_libraries import sentence_transformers_speed
 from tempplug.cli import main, shell
 from tempplug.errors import ConfigError
 from tempplug_adapters.images.backbones import create_backbone
@@ -27,7 +28,6 @@ from tempplug_adapters.storage.manifest import seal
 from tempplug_adapters.training.checkpoints import checkpoints
 from tempplug_benchmarks.data.gendered_sentences import write_gendered
 from tempplug_benchmarks.data.sentences import plain_sentences, write_transfer
-from tempplug_benchmarks.tasks import sentence_transformers_speed
 
 
 @pytest.fixture(scope="module")

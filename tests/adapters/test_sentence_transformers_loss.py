@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from covering import every_pair
+from moving import Moving
 from sentence_transformer_toys import features, gradients, read, tiny
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import dot_score, euclidean_sim
@@ -278,7 +279,7 @@ def test_under_a_checkpoint_each_call_of_a_batch_has_the_state_of_its_first_comp
     results = []
     for checkpointed in (False, True):
         kind = CachedTemperatureRankingLoss if wrapper == "in mini-batches" else TemperatureRankingLoss
-        loss = kind(model, "target-probability:rate=5")
+        loss = kind(model, Moving(5))
         loss.take_charge()
         whole: Any = loss
         if wrapper.endswith("Loss"):  # every layer and dimension, because the backward pass would draw others

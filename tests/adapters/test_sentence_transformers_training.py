@@ -45,7 +45,7 @@ MODELS_RATE = "learnable:learning_rate=none"
 
 
 def test_what_learns_counts_or_follows_a_schedule_is_not_trained_without_a_manager(tiny_bert: Path) -> None:
-    strategies = ["learnable learns", "schedule follows a schedule", "individual:size=64 counts", "target-probability counts"]
+    strategies = ["learnable learns", "schedule follows a schedule", "individual:size=64 counts"]
     for strategy, size, wrapped in every_pair(strategies, [None, 8], [False, True]):
         spec, does = strategy.split(" ", 1)
         model, loss = create(tiny_bert, spec, size)

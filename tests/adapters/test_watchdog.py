@@ -158,7 +158,7 @@ def test_a_training_ends_and_goes_on_when_one_process_gets_sigterm_or_sigkill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By one launch, which torchrun restarts once; the first process ends by itself."""
-    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # see docs/distributed.md
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")  # see docs/clusters.md
     ranks = launched([*torchrun(2), "--max-restarts=1"], "train_lost.py", tmp_path)
     first = json.loads((tmp_path / "first0.json").read_text())
     assert not (tmp_path / "first1.json").exists()

@@ -10,12 +10,13 @@ import pytest
 from committed_results import RESULTS, ROOT, values
 
 import tempplug
+from studies.cells import read_lines
 from tempplug_benchmarks.command import Report, reports
 from tempplug_benchmarks.report.pages import page
 from tempplug_benchmarks.speed.report import SpeedReport
-from tempplug_benchmarks.temperature_law import read_lines
 from tempplug_benchmarks.training import TrainingReport
 
+STUDIES = ROOT / "benchmarks" / "studies"
 INDEX = RESULTS / "index.html"
 LARGEST = 3_300_000
 
@@ -57,7 +58,7 @@ def test_the_tables_are_what_the_results_give(found: list[Report]) -> None:
 def test_statuses_are_those_of_the_committed_results() -> None:
     """What is called measured or reproduced has arms with results, and what is called implemented has none."""
     arms = {json.loads(file.read_text(encoding="utf-8")).get("arm", "") for file in RESULTS.glob("*/*/*/*/seed-*.json")}
-    arms |= {line["strategy"] for file in RESULTS.glob("*/*.jsonl") for line in read_lines(file)}
+    arms |= {line["strategy"] for file in STUDIES.glob("*/results/*/*.jsonl") for line in read_lines(file)}
     parts = {part for arm in arms for part in re.split(r"\+(?=[a-z])", arm.partition("@")[0])}
     trained = {part.partition(":")[0] for part in parts}
     for info in [*tempplug.strategies(), *tempplug.objectives(), *tempplug.negatives()]:

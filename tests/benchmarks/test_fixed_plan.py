@@ -14,6 +14,7 @@ from run_checks import write_result
 from suite_checks import bench as main
 
 from tempplug.errors import DataError
+from tempplug.plugins import Registry
 from tempplug_benchmarks.report.comparison import compare
 from tempplug_benchmarks.report.significance import Comparable, judge
 from tempplug_benchmarks.report.tables import remarks
@@ -21,8 +22,9 @@ from tempplug_benchmarks.results import Difference, load_results
 from tempplug_benchmarks.run.fixed_plan import FixedPlan, read_plan
 from tempplug_benchmarks.run.plan import plan
 from tempplug_benchmarks.suite import load_suite
+from tempplug_target_probability import plugin as target_probability
 
-PLANS = Path(__file__).parents[2] / "benchmarks" / "plans"
+STUDIES = Path(__file__).parents[2] / "benchmarks" / "studies"
 TEXT = """
 date = 2026-11-26
 question = "Is one better?"
@@ -95,9 +97,14 @@ def test_a_malformed_plan_is_refused_and_its_results_are_left_out(
     assert (found.results, ["plan.toml" in problem for problem in found.problems]) == ((), [True])
 
 
-def test_committed_plans_name_arms_and_tasks_that_exist() -> None:
-    # Those without a suite are plans of `temperature_law`.
-    files = [each for each in sorted(PLANS.glob("*.toml")) if "suite" in tomllib.loads(each.read_text(encoding="utf-8"))]
+def test_committed_plans_name_arms_and_tasks_that_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry = Registry()
+    registry.register(target_probability, "target-probability")
+    monkeypatch.setattr("tempplug.plugins.manager._registry", registry)
+    # Those without a suite are plans of `studies.train_cells`.
+    files = [
+        each for each in sorted(STUDIES.glob("*/plans/*.toml")) if "suite" in tomllib.loads(each.read_text(encoding="utf-8"))
+    ]
     assert files
     for file in files:
         fixed = read_plan(file, FixedPlan)
@@ -163,6 +170,22 @@ def test_stored_runs_are_repeated_and_differences_found(
     assert len(capsys.readouterr().out.splitlines()) == 1
     assert main(["verify", str(tmp_path), "--runs", "0"]) == 2
     assert "runs=0 must be at least 1" in capsys.readouterr().err
+
+
+def test_stored_runs_of_a_strategy_that_is_not_installed_are_left_out_by_name(
+    toy: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "toy", "--seeds", "0", "--strategies", "macl+infonce", "--output", str(tmp_path)]) == 0
+    (stored,) = tmp_path.rglob("macl-infonce/seed-0.json")
+    content = json.loads(stored.read_text()) | {"arm": "theirs+infonce", "strategy": "theirs"}
+    folder = stored.parents[1] / "theirs-infonce"
+    folder.mkdir()
+    (folder / "seed-0.json").write_text(json.dumps(content))
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path), "--runs", "9"]) == 0
+    printed = capsys.readouterr()
+    assert "left out, as their strategies are not installed: theirs+infonce" in printed.err
+    assert "theirs" not in printed.out
 
 
 def test_a_plan_covers_the_control_of_an_arm(toy: ModuleType, tmp_path: Path) -> None:

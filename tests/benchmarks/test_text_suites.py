@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from suite_checks import read
-from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, AutoTokenizer
 
 from tempplug.errors import ConfigError
@@ -37,7 +35,6 @@ from tempplug_benchmarks.data.sentences import (
 )
 from tempplug_benchmarks.data.tiny_encoder import write_tiny_encoder
 from tempplug_benchmarks.suite import Suite
-from tempplug_benchmarks.tasks.sentence_transformers_speed import COLUMNS, measure, sentences
 from tempplug_benchmarks.tasks.text import BIAS, RETRIEVAL, SENTENCE
 
 WORDS = [{word: concept for concept, words in enumerate(slot) for word in words} for slot in SLOTS]
@@ -119,17 +116,6 @@ def test_the_tiny_encoder_has_every_word_and_depends_on_its_seed_alone(tmp_path:
     ids = tokenizer(" ".join(vocabulary()), truncation=False)["input_ids"]
     assert len(set(ids)) == len(vocabulary()) + 2
     assert tokenizer.unk_token_id not in ids
-
-
-def test_both_rankings_losses_have_one_value_and_are_timed() -> None:
-    columns = sentences(12, 30, 0)
-    assert [len(column) for column in columns] == [12] * COLUMNS
-    tokenizer = Tokenizer(models.WordLevel({f"w{place}": place for place in range(30)}, "w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu").train()
-    found = measure(model, lambda: [model.preprocess(column) for column in columns], 2, None, "fixed:temperature=0.05")
-    assert (found["difference"], found["rounds"]) == (pytest.approx(0, abs=1e-5), 2)
-    assert min(found["tempplug_seconds"], found["library_seconds"], found["ratio"]) > 0
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,15 @@ def labels(suite: Suite, task: str, profile: str, label: str) -> list[str]:
     return [each.label for each in configurations(suite.task(task), found, found.arm(label) or Arm(label))]
 
 
+def test_results_of_a_strategy_that_is_not_installed_are_compared_without_its_configurations(toy: ModuleType) -> None:
+    task = tunable(toy).tasks[0]
+    values = {
+        label: {"error": {0: error}} for error, label in enumerate((*FIXED, *GRID, "theirs+infonce", "theirs:x=1+infonce"))
+    }
+    found = best_configurations(task, values, task.profile("quick"))
+    assert found == {"macl+infonce": ("macl+infonce", GRID)}
+
+
 def test_temperatures_move_as_the_fixed_ones_and_all_else_stays(toy: ModuleType) -> None:
     for label, others in {
         "macl+reweighted": [f"macl:base_temperature={value}+reweighted" for value in ("0.1", "0.25", "1")],

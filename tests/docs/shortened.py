@@ -50,22 +50,28 @@ RULES: list[tuple[str, str]] = [
     (r"^(tempplug advise\b.*)$", r"\1 --max-pairs 60 --batch-size 24"),
     (r"^(tempplug bench .*--tasks citeseer) ", r"\1@num_train_epochs=2 "),
     (r"^(tempplug sweep .*) 0\.2 1 (.*) --seeds 0 1 ", r"\1 1 \2 --seeds 0 "),
-    (r"google-bert/bert-base-uncased", "bert"),
+    (r"^(tempplug sweep .*) 0\.02 0\.05 (.*) --seeds 0 1 2 ", r"\1 \2 --seeds 0 "),
+    (r"google-bert/bert-base-uncased|sentence-transformers/all-MiniLM-L6-v2", "bert"),
     (r"(sentence_transformers_nli\.py .*)", r"\1 --triplets 512 --max_steps 2 --report_to none"),
     (r"(\btrain\.py --pairs .*)", r"\1 --use_cpu true --report_to none --max_steps 8 --logging_steps 2"),
 ]
 # numbers that no option changes: each advice trains two dozen models
 NUMBERS = {f"tempplug_adapters.advise.training.{name}": 4 for name in ("LONGEST", "LEAST_STEPS")}
 
-_LONG = ["assistants", "benchmarks", "distributed", "graphs", "images", "sentences", "trainers", "watch", "which-loss"]
+_LONG = ["assistants", "benchmarks", "distributed", "first-five-minutes", "graphs", "images", "sentences", "trainers", "watch"]
 # pages over five seconds, which `make fast` leaves out
-SLOW = {"README.md", *(f"docs/{page}.md" for page in (*_LONG, "which-temperature", "writing-a-plugin"))}
+SLOW = {"README.md", *(f"docs/{page}.md" for page in (*_LONG, "which-loss", "which-temperature", "writing-a-plugin"))}
 # pages that read the folder named by TEMPPLUG_DATA
 REAL_DATA = {f"docs/{page}.md" for page in ("anomalies", "debiasing", "graphs", "sentences", "trainers", "training")}
 LIGHTNING = "ignore::DeprecationWarning:lightning"
 # warnings of other people's packages that a page's snippets give rise to, as pytest's filters have them
 LIGHTNINGS = ["ignore:.*(many workers|logging interval|treespec|torch.jit.script|dropout_adj)", LIGHTNING]
-WARNINGS: dict[str, list[str]] = {"docs/assistants.md": LIGHTNINGS, "docs/trainers.md": LIGHTNINGS}
+PIN = "ignore:.*pin_memory"  # of torch, where there is no GPU
+WARNINGS: dict[str, list[str]] = {
+    "docs/assistants.md": LIGHTNINGS,
+    "docs/trainers.md": LIGHTNINGS,
+    "docs/first-five-minutes.md": [PIN],
+}
 
 
 def lines(*rows: str) -> Callable[[Path], object]:

@@ -63,10 +63,10 @@ def test_the_core_needs_torch_and_no_framework(python: Python) -> None:
     assert loaded(python, CONTRACT).isdisjoint({"GCL", "torch_geometric"})
 
 
-@pytest.mark.parametrize("script", ["measured.py", "tools/measured_pictures.py"])
+@pytest.mark.parametrize("script", ["docs/measured.py", "benchmarks/studies/pictures.py"])
 def test_reports_need_no_package_of_what_they_report(python: Python, script: str) -> None:
     """They run where `make report` installs the extras bench and vision alone."""
-    file = Path(__file__).parents[2] / "docs" / script
+    file = Path(__file__).parents[2] / script
     found = loaded(python, f"import runpy; runpy.run_path({str(file)!r})")
     assert found.isdisjoint({"GCL", "rdkit", "ray", "sentence_transformers", "torch_geometric"})
 

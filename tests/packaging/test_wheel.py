@@ -126,3 +126,17 @@ def test_a_wheel_from_the_source_distribution_is_the_same(sdist: Path, wheel: Pa
         archive.extractall(tmp_path, filter="data")
     unpacked = tmp_path / f"tempplug-{tempplug.__version__}"
     assert files_of(build(unpacked, "wheel", tmp_path / "again")) == files_of(wheel)
+
+
+def test_the_plugin_of_a_study_is_found_once_it_is_installed(source_tree: Path, tmp_path: Path, python: Python) -> None:
+    """As `pip install` does: its wheel beside tempplug, and the entry point of its metadata."""
+    made = build(source_tree / "benchmarks" / "studies" / "target_probability", "wheel", tmp_path / "wheel")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(site)
+        assert {name.partition("/")[0] for name in archive.namelist() if "dist-info" not in name} == {
+            "tempplug_target_probability"
+        }
+    assert "no longer built in" in python("-m", "tempplug.cli", "show", "target-probability", status=2)
+    assert "probability" in python("-m", "tempplug.cli", "show", "target-probability", PYTHONPATH=str(site))
+    assert "tempplug-target-probability 0.1" in python("-m", "tempplug.cli", "plugins", PYTHONPATH=str(site))

@@ -6,7 +6,8 @@ The roles of pairs are those of the oracle, two boolean matrices, so that the ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -15,6 +16,7 @@ from oracle_cases import build, make_call, roles_of
 from torch import Tensor
 
 from tempplug.block import Block
+from tempplug.embeddings import Selection
 from tempplug.engine.dispatch import row_statistics
 from tempplug.negatives.base import TermMap
 from tempplug.strategies.maps import LogitMap
@@ -41,10 +43,15 @@ class Case:
         return self.block.anchors @ self.block.candidates.T
 
 
-def bare_rows(anchors: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Both without gradient; the same tensor twice where they are one."""
-    bare = anchors.detach()
-    return bare, bare if candidates is anchors else candidates.detach()
+def block_of_rows(anchors: Tensor, candidates: Tensor, *fields: Any) -> Block:
+    """A block of unit rows with a graph of their own; the same selection twice where they are one tensor."""
+    of_anchors = Selection(None, rows=anchors)
+    return Block(of_anchors, of_anchors if candidates is anchors else Selection(None, rows=candidates), *fields)
+
+
+def with_rows(block: Block, anchors: Tensor, candidates: Tensor) -> Block:
+    """The same block of other rows."""
+    return replace(block, of_anchors=Selection(None, rows=anchors), of_candidates=Selection(None, rows=candidates))
 
 
 def make_case(name: str) -> Case:
@@ -55,7 +62,10 @@ def make_case(name: str) -> Case:
     blocks: list[Block] = []
 
     def seen(engine: EngineName, block: Block, *rest: Any, **more: Any) -> Any:
-        blocks.append(block)
+        # The call drops the graph of its own block.
+        of_anchors, of_candidates = copy(block.of_anchors), copy(block.of_candidates)
+        square = block.of_candidates is block.of_anchors
+        blocks.append(replace(block, of_anchors=of_anchors, of_candidates=of_anchors if square else of_candidates))
         return row_statistics(engine, block, *rest, **more)
 
     with patch("tempplug.blocks.row_statistics", seen):

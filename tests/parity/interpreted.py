@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from covering import every_pair
-from engine_cases import CPU, bare_rows
+from engine_cases import CPU, block_of_rows, with_rows
 from torch import Tensor
 from torch.nn.functional import normalize
 from triton_cases import CASES, TYPES, Case, check
@@ -48,11 +48,11 @@ def cross_roles(anchors: int, candidates: int) -> PairRoles:
 
 def block_of(rows: Tensor, precision: torch.dtype = torch.float32) -> Block:
     similarity = (rows * rows.roll(len(rows) // 2, 0)).sum(1).detach()
-    return Block(rows, rows, bare_rows(rows, rows), square_roles(len(rows)), similarity, precision)
+    return block_of_rows(rows, rows, square_roles(len(rows)), similarity, precision)
 
 
 def cross_block(anchors: Tensor, candidates: Tensor, roles: PairRoles, precision: torch.dtype = torch.float32) -> Block:
-    return Block(anchors, candidates, bare_rows(anchors, candidates), roles, torch.zeros(len(anchors)), precision)
+    return block_of_rows(anchors, candidates, roles, torch.zeros(len(anchors)), precision)
 
 
 def unit(count: int, dimension: int) -> Tensor:
@@ -129,7 +129,7 @@ def test_half_precision_holds_anchors_of_little_weight() -> None:
     block = cross_block(*rows, cross_roles(140, 140), torch.float16)
     weights = torch.logspace(-4, 0, 140)
     wide = [each.detach().double().requires_grad_() for each in rows]
-    wanted = dense_statistics(replace(block, anchors=wide[0], candidates=wide[1]), scale(5.0)).negative_lse
+    wanted = dense_statistics(with_rows(block, *wide), scale(5.0)).negative_lse
     (gradient,) = torch.autograd.grad(triton_statistics(block, scale(5.0)).negative_lse, rows[0], weights)
     (expected,) = torch.autograd.grad(wanted, wide[0], weights.double())
     assert ((gradient - expected).norm(dim=1) / expected.norm(dim=1)).max() < 2e-3

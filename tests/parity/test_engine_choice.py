@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from engine_cases import make_case
+from engine_cases import block_of_rows, make_case
 from engine_maps import Bent, Frequent, Hardness, TooSimilar
 from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy, normalize
 
 from tempplug import Batch, ContrastiveLoss
-from tempplug.block import Block
 from tempplug.engine import dispatch
 from tempplug.engine.dispatch import row_statistics
 from tempplug.errors import ConfigError
@@ -112,7 +111,7 @@ def test_auto_takes_kernels_only_where_they_are_measured(
     with FakeTensorMode():
         rows = torch.empty(4, 3, device="cuda")
     roles = PairRoles(anchors=4, candidates=4, device=rows.device, positives=Pairing(((0, 4, 0),)))
-    block = Block(rows, rows, (rows, rows), roles, torch.ones(4), precision)
+    block = block_of_rows(rows, rows, roles, torch.ones(4), precision)
     logit_map = ScaleMap(torch.tensor(10.0))
     assert row_statistics("auto", block, logit_map)[1] == expected
     for more in ({"wanted": Wanted(top=1)}, {"wanted": Wanted(pair_function=Softplus())}, {"terms": [Hardness(2)]}):

@@ -91,7 +91,7 @@ def test_record_is_that_of_the_oracle(strategy: str, layout: str, negatives: str
 
 
 UNKNOWN = [
-    *every_pair(["individual:size=40", "target-probability"], ["infonce"], [*LAYOUTS, "labels+hard"], list(CUTS), [""]),
+    *every_pair(["individual:size=40"], ["infonce"], [*LAYOUTS, "labels+hard"], list(CUTS), [""]),
     *every_pair(["individual:size=40"], ["infonce"], [*RAGGED, *CROSS[:3], "labels"], list(CUTS), TERMS[-4:]),
     *every_pair(["learnable", "dystress", "uncertainty"], ["dcl"], ["labels+hard", "labels-one-view+hard"], list(CUTS), [""]),
 ]
@@ -166,7 +166,7 @@ def test_a_setting_of_torch_changes_no_digit_and_no_type(
 
 def test_every_strategy_objective_and_term_is_among_them() -> None:
     names = {create_strategy(spec.replace("=D", "=6")).name for spec in EACH}
-    assert names == {info.name for info in tempplug.strategies()} - {"individual", "target-probability"}
+    assert names == {info.name for info in tempplug.strategies()} - {"individual"}
     assert {spec.partition(":")[0] for spec in [*OBJECTIVES, *TOP]} == {info.name for info in tempplug.objectives()}
     terms = [each for spec in TERMS[1:] for each in spec.split("+")]
     assert {each.partition(":")[0] for each in terms} == {info.name for info in tempplug.negatives()}

@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import torch
 from covering import every_pair
+from engine_cases import with_rows
 from oracle_cases import DEVICE, build, make_call, oracle_arguments
 from torch import Tensor
 
@@ -61,10 +62,10 @@ def rounded(rows: Tensor, precision: torch.dtype) -> Tensor:
 def plain(dtype: torch.dtype, block: Block, logit_map: LogitMap) -> Any:
     """Plain torch on what the kernels get: negatives of rounded rows, positives of the rows as they are."""
     anchors, candidates = block.anchors.to(dtype), block.candidates.to(dtype)
-    exact = dense_statistics(replace(block, anchors=anchors, candidates=candidates), logit_map)
+    exact = dense_statistics(with_rows(block, anchors, candidates), logit_map)
     if block.precision == torch.float32:
         return exact
-    low = replace(block, anchors=rounded(anchors, block.precision), candidates=rounded(candidates, block.precision))
+    low = with_rows(block, rounded(anchors, block.precision), rounded(candidates, block.precision))
     return replace(exact, negative_lse=dense_statistics(low, logit_map).negative_lse)
 
 

@@ -31,7 +31,6 @@ schedule:shape=cosine,temperature_min=0.1,temperature_max=1,seed=0,granularity=s
 head-tail:class_counts=100/100,temperature_head=1,temperature_tail=0.1
 amcl:dimension=100,span=2,floor=0.05,beta=1
 uncertainty:base_temperature=0.1
-target-probability:probability=0.5,temperature_init=0.05,temperature_min=0.001,temperature_max=1,rate=1,mean=weighted
 individual:size=100,temperature_init=0.1,temperature_min=0.05,temperature_max=1,rho=0.3,gamma=0.8,momentum=0.9,learning_rate=0.01,per_view=false,relative=false
 tempnet:dimension=100,temperature_min=0.01,temperature_max=0.05,prototypes=256,per_view=false
 mm-ts:class_counts=100/100,temperature_min=0.05,temperature_max=0.2,amplitude=0.08
@@ -217,6 +216,7 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
         (["show", "macle"], "nothing is called 'macle'. Did you mean 'macl'? `tempplug list` shows what there is.\n"),
         (["show", "train", "simsce"], "nothing is called 'train simsce'. Did you mean 'train simcse'? "),
         (["show", "zzz"], "nothing is called 'zzz'. `tempplug list` shows what there is.\n"),
+        (["show", "target-probability"], "strategy 'target-probability' is no longer built in, "),
         (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, presets, plugins, advise, sweep, watch, "),
         (["trian", "simcse"], "unknown command 'trian'. Did you mean 'train'? Known: "),
         (["bnech", "run"], "unknown command 'bnech'. Did you mean 'bench'? Known: "),

@@ -54,7 +54,6 @@ SPECS = [
     "dystress:profile=shifted,shift=0.3,detach=false",
     "schedule:period=5",
     "individual:size=50",
-    "target-probability",
     f"tempnet:dimension={DIMENSION}",
     HEAD_TAIL.replace("head-tail", "mm-ts") + ",period=5",
 ]
@@ -232,7 +231,7 @@ def test_schedules_and_bounds_are_followed_without_another_graph() -> None:
 def test_short_and_long_rows() -> None:
     loss_fn, (view_a, view_b) = ContrastiveLoss(), views()
     compiled = torch.compile(loss_fn, backend="aot_eager", fullgraph=True)
-    for row in (0.0, 1e-7, 1e15):
+    for row in (0.0, 1e-7, 1e15, 1e30):
         long = view_a.detach().clone()
         long[2] *= row
         long.requires_grad_()
@@ -242,7 +241,6 @@ def test_short_and_long_rows() -> None:
         # In units of each row's own gradient, which shrinks with its length.
         size = plain.norm(dim=1, keepdim=True).clamp(min=1e-30)
         torch.testing.assert_close(ours / size, plain / size, rtol=1e-4, atol=1e-5)
-    assert compiled(view_a * 1e30, view_b).isnan(), "the square of a row is infinite"
 
 
 @pytest.mark.parametrize(("strategy", "argument"), [("individual:size=3", "index"), ("head-tail:class_counts=4/5/6", "labels")])

@@ -37,7 +37,6 @@ CASES = {
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
     "labels-sigmoid": ("labels", "learnable", "sigmoid", {}),
     "individual": ("two-view", "individual:size=20", "dcl", {}),
-    "target-probability": ("cross-view", "target-probability:rate=3", "infonce", {"symmetric": True}),
     "sogclr": ("cross-view", "learnable", "sogclr:size=20,gamma=0.4,rho=1", {"symmetric": True}),
     "sogclr-shared": ("two-view", "fixed", "sogclr:size=20,per_view=false,relative=false", {}),
 }

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from covering import every_pair
-from engine_cases import bare_rows
+from engine_cases import block_of_rows
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
@@ -45,7 +45,7 @@ def views(rows: int = 33, dimension: int = 6, dtype: torch.dtype = torch.float32
 def cross_block(anchors: Tensor, candidates: Tensor) -> Block:
     roles = PairRoles(anchors=4, candidates=4, device=torch.device("cpu"), positives=Pairing(((0, 4, 0),)))
     similarity = (anchors * candidates).sum(1).detach()
-    return Block(anchors, candidates, bare_rows(anchors, candidates), roles, similarity, torch.float32)
+    return block_of_rows(anchors, candidates, roles, similarity, torch.float32)
 
 
 @pytest.mark.parametrize("changed", [0, 1])

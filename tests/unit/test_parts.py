@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import tempplug
-from tempplug import ContrastiveLoss, views
+from tempplug import ContrastiveLoss, read
 from tempplug.errors import ConfigError
 
 FOLDER = Path(tempplug.__file__).parent
@@ -93,8 +93,8 @@ def test_a_kind_of_call_is_checked_once_unless_its_arguments_are_converted(
     layout: Any, given: Any, once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[int] = []
-    check = views._check
-    monkeypatch.setattr(views, "_check", lambda *arguments: calls.append(1) or check(*arguments))
+    check = read._check
+    monkeypatch.setattr(read, "_check", lambda *arguments: calls.append(1) or check(*arguments))
     loss_fn, twin = ContrastiveLoss(layout=layout), ContrastiveLoss(layout=layout)
     for rows in (4, 4, 6, 4):
         pair, arguments = (torch.randn(rows, 3), torch.randn(rows, 3)), given(rows)

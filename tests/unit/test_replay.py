@@ -9,19 +9,22 @@ from typing import Any
 import pytest
 import torch
 from covering import every_pair
+from moving import Moving
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tempplug import Batch, ContrastiveLoss, create_strategy
+from tempplug import Batch, ContrastiveLoss
 from tempplug.errors import ConfigError
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import RowStatistics
 
-CASES: list[tuple[str, str, Any, bool, str | None]] = [
+Made = str | Callable[[], Strategy]
+"""A spec, or what makes a strategy."""
+CASES: list[tuple[Made, str, Any, bool, str | None]] = [
     ("individual:size=9,learning_rate=0.3", "dcl", "two-view", False, None),
     ("individual:size=9,learning_rate=0.3", "infonce", "cross-view", True, "hardness"),
-    ("target-probability:rate=3", "infonce", "cross-view", True, "hardness"),
+    (partial(Moving, 3), "infonce", "cross-view", True, "hardness"),
     ("macl:alpha=2,threshold=0.9", "reweighted", "two-view", False, "log-q:size=9"),
     ("fixed", "dcl", "cross-view:directions=ab+aa+ba+bb", False, "false-negatives:weight=0.5+log-q:size=9"),
     ("temperature-free", "infonce", "labels", False, None),
@@ -32,12 +35,12 @@ CASES: list[tuple[str, str, Any, bool, str | None]] = [
 ]
 
 
-def train(case: tuple[str, str, Any, bool, str | None], engine: Any, reentrant: bool | None, calls: int) -> list[Tensor]:
+def train(case: tuple[Made, str, Any, bool, str | None], engine: Any, reentrant: bool | None, calls: int) -> list[Tensor]:
     """Losses, gradients and state of three steps of several calls each."""
     strategy, objective, layout, symmetric, negatives = case
     torch.manual_seed(0)
     encoder = nn.Linear(4, 4).double()
-    loss_fn = ContrastiveLoss(strategy, objective, layout, engine=engine, symmetric=symmetric, negatives=negatives).double()
+    loss_fn = made(strategy, objective, layout, engine=engine, symmetric=symmetric, negatives=negatives).double()
 
     def model(a: Tensor, b: Tensor, index: Tensor) -> Tensor:
         return loss_fn(encoder(a), encoder(b), **loss_fn.accepted(index=index, labels=index // 2))
@@ -61,7 +64,7 @@ def train(case: tuple[str, str, Any, bool, str | None], engine: Any, reentrant: 
     ("case", "engine", "reentrant", "calls"), every_pair(CASES, ["dense", "tiled"], [False, True], [1, 3]), ids=str
 )
 def test_a_checkpoint_changes_nothing(
-    case: tuple[str, str, Any, bool, str | None], engine: str, reentrant: bool, calls: int
+    case: tuple[Made, str, Any, bool, str | None], engine: str, reentrant: bool, calls: int
 ) -> None:
     expected = train(case, engine, None, calls)
     for ours, theirs in zip(train(case, engine, reentrant, calls), expected, strict=True):
@@ -69,9 +72,9 @@ def test_a_checkpoint_changes_nothing(
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-# State that moves a lot at each call, so that the state of another call gives another gradient.
-MOVING = [
-    ("target-probability:rate=9", "infonce"),
+FAST = partial(Moving, 9)
+MOVING: list[tuple[Made, str]] = [
+    (FAST, "infonce"),
     ("individual:size=32,learning_rate=0.3", "infonce"),
     ("fixed", "sogclr:size=32,gamma=0.3"),
 ]
@@ -116,15 +119,15 @@ AROUND = {
 }
 
 
-def made(strategy: str, objective: str, **options: Any) -> ContrastiveLoss:
+def made(strategy: Made, objective: str, layout: Any = "cross-view", **options: Any) -> ContrastiveLoss:
     torch.manual_seed(0)
-    return ContrastiveLoss(strategy, objective, "cross-view", **options)
+    return ContrastiveLoss(strategy if isinstance(strategy, str) else strategy(), objective, layout, **options)
 
 
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("kind", ["other candidates", "the other way round", "other order", "zeros in the outer columns"])
 @pytest.mark.parametrize(("strategy", "objective"), MOVING)
-def test_calls_of_one_step_are_told_apart_by_all_that_they_read(strategy: str, objective: str, kind: str, around: str) -> None:
+def test_calls_of_one_step_are_told_apart_by_all_that_they_read(strategy: Made, objective: str, kind: str, around: str) -> None:
     calls = pairs_of_views(kind)
     expected = step([made(strategy, objective)], calls, None)
     for ours, theirs in zip(step([made(strategy, objective)], calls, AROUND[around]), expected, strict=True):
@@ -176,7 +179,7 @@ def test_a_large_argument_does_not_hide_that_rows_differ() -> None:
     guide = {name: 1e9 * rows[0] for name in ("view_a", "view_b")}
 
     def gradients(around: Callable[..., Any] | None) -> list[Tensor]:
-        loss_fn = made("target-probability:rate=9", "infonce", negatives="guide").double()
+        loss_fn = made(FAST, "infonce", negatives="guide").double()
         leaves = [each.clone().requires_grad_() for each in rows]
         call, total = partial(loss_fn, guide=guide), torch.zeros((), dtype=torch.float64)
         for other in leaves[1:]:
@@ -189,7 +192,7 @@ def test_a_large_argument_does_not_hide_that_rows_differ() -> None:
 
 def test_two_losses_with_one_strategy_have_the_state_of_their_own_calls() -> None:
     def losses() -> list[ContrastiveLoss]:
-        strategy = create_strategy("target-probability:rate=9")
+        strategy = FAST()
         return [ContrastiveLoss(strategy, objective, "cross-view") for objective in ("infonce", "dcl")]
 
     calls = pairs_of_views("other candidates")
@@ -200,24 +203,24 @@ def test_two_losses_with_one_strategy_have_the_state_of_their_own_calls() -> Non
 def test_a_step_may_have_hundreds_of_calls_as_one_with_a_loss_a_layer_and_dimension_has() -> None:
     rows = [torch.randn(6, 4, generator=torch.Generator().manual_seed(each), dtype=torch.float64) for each in range(2 * 300)]
     calls = list(zip(rows[::2], rows[1::2], strict=True))
-    expected = step([made("target-probability:rate=0.1", "infonce")], calls, None)
-    found = step([made("target-probability:rate=0.1", "infonce")], calls, AROUND["checkpoint"])
+    expected = step([made(partial(Moving, 0.1), "infonce")], calls, None)
+    found = step([made(partial(Moving, 0.1), "infonce")], calls, AROUND["checkpoint"])
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
 def test_two_equal_calls_of_one_step_cannot_be_told_apart_and_of_two_steps_need_not_be() -> None:
-    (views, _), loss_fn = pairs_of_views("other order"), made("target-probability:rate=9", "infonce")
+    (views, _), loss_fn = pairs_of_views("other order"), made(FAST, "infonce")
     with pytest.raises(ConfigError, match=r"two calls before it read the same embeddings and arguments.*outside of torch"):
         step([loss_fn], [views, views], AROUND["checkpoint"])
-    loss_fn, plain = made("target-probability:rate=9", "infonce"), made("target-probability:rate=9", "infonce")
+    loss_fn, plain = made(FAST, "infonce"), made(FAST, "infonce")
     for _ in range(3):  # of a learning rate of 0, or accumulated
         for ours, theirs in zip(step([loss_fn], [views], AROUND["checkpoint"]), step([plain], [views], None), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-14)
 
 
 def test_without_a_checkpoint_nothing_is_remembered() -> None:
-    loss_fn = made("target-probability:rate=9", "infonce")
+    loss_fn = made(FAST, "infonce")
     calls = pairs_of_views("other order")
     step([loss_fn], calls, None)
     assert not loss_fn.memory.replay._calls
@@ -226,7 +229,7 @@ def test_without_a_checkpoint_nothing_is_remembered() -> None:
 
 
 def test_a_second_computation_of_other_rows_is_refused() -> None:
-    loss_fn = made("target-probability:rate=9", "infonce").double()
+    loss_fn = made(FAST, "infonce").double()
     views = [each.clone().requires_grad_() for each in pairs_of_views("other order")[0]]
     loss = checkpoint(
         lambda a, b: loss_fn(torch.dropout(a, 0.5, True), b), *views, use_reentrant=False, preserve_rng_state=False

@@ -87,4 +87,4 @@ def test_the_loss_and_record_are_those_of_the_layout() -> None:
 @pytest.mark.parametrize("labels", [[0, 0, 0, 1, 1, 2, 7, 7], [5, 5, 5, 5, 5, 5, 5, 5], [-3, 900, 0, 1, 2, 3, 4, 6]])
 def test_counts_of_classes_are_those_of_the_pairs(labels: list[int], size: int, extra: int) -> None:
     classes = torch.tensor(labels)
-    check_counts(Labels.roles(classes, classes, size, 0, extra), 8, 8 + extra)
+    check_counts(Labels.roles_of(classes, classes, size, 0, extra), 8, 8 + extra)

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tempplug.block import Block
+from tempplug.embeddings import Selection
 from tempplug.engine import triton
 from tempplug.engine.triton.plan import PADDED_ROWS, Tiles, choose_tiles, plan_map, plan_roles, slabs
 from tempplug.errors import ConfigError
@@ -36,7 +37,8 @@ def _block(roles: PairRoles | None = None, **changes: Any) -> Block:
         "precision": torch.float32,
         **changes,
     }
-    return Block(bare=(given["anchors"], given["candidates"]), **given)
+    of_anchors, of_candidates = (Selection(None, rows=given.pop(name)) for name in ("anchors", "candidates"))
+    return Block(of_anchors, of_candidates, **given)
 
 
 class Warped(LogOddsMap):

@@ -92,7 +92,6 @@ def around(temperature: float, **own: Mapping[str, Any]) -> Temperatures:
         "mm-ts": {"temperature_min": half, "temperature_max": twice, "amplitude": most},
         # iSogCLR's lowest temperature, or half of the method's if that is lower, so that it can decrease
         "individual": {"temperature_init": temperature, "temperature_min": min(0.05, half)},
-        "target-probability": {"temperature_init": temperature, "temperature_min": min(0.001, half)},
         **own,
     }
 

@@ -66,7 +66,7 @@ class BarlowTwins(WithoutSoftmax):
         count, device = len(embeddings_a[0]), embeddings_a[0].device
         with torch.autocast(device.type, enabled=False):
             heads = ", ".join(f"{each.dtype} [B, {each.shape[1]}]" for each in (*embeddings_a, *embeddings_b))
-            call = distributed.Call((("embeddings of Barlow Twins", heads),))
+            call = distributed.Agreement((("embeddings of Barlow Twins", heads),))
             rows = distributed.share_rows(count, device, self.gather, call)
             if rows.total < 2:
                 raise ShapeError(f"Barlow Twins correlates features over the batch, which has {rows.total} image; wanted 2.")

@@ -63,7 +63,7 @@ class RingBuffer(nn.Module):
         """
         with distributed.refused_together(rows.device, self.gather):
             self._check("rows", rows)
-        call = distributed.Call((("rows of a ring buffer", f"{rows.dtype} [B, {rows.shape[1]}]"),))
+        call = distributed.Agreement((("rows of a ring buffer", f"{rows.dtype} [B, {rows.shape[1]}]"),))
         rows = distributed.gather(rows, distributed.share_rows(len(rows), rows.device, self.gather, call))
         size, count = len(self.rows), len(rows)
         passed = max(0, count - size)

@@ -167,6 +167,8 @@ def best_configurations(task: Task, values: Values, profile: Profile) -> dict[st
         parts = Arm(label).parts
         if label in used or not parts or ("@" in label and parse_spec(parts[0])[0] == "fixed"):
             continue
+        if not Arm(label).installed:
+            continue  # its results are compared, but its configurations are known to its plugin alone
         arm = profile.arm(label) or parse_arm(label, profile.recipe)
         labels = tuple(each.label for each in configurations(task, profile, arm))
         if len(labels) > 1 and (chosen := best(labels, values, profile)) is not None:

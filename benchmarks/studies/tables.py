@@ -1,0 +1,65 @@
+"""The tables of studies that trained in cells, by the kinds that the comments of a page name; see ``docs/measured.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from studies.all_factors.tables import factor_rows, follow_rows
+from studies.cells import Measured, read_measured
+from studies.centring import tables as centring
+from studies.equal_budgets.tables import cell_rows, regret_rows
+from studies.gains import batch_rows, start_rows
+from studies.negatives.tables import negative_cell_rows, negative_rows
+from studies.other_libraries.tables import step_rows
+from studies.plans import plan_rows
+from studies.temperature_law.tables import law_rows, loss_rows
+from tempplug.errors import DataError
+
+STUDIES = Path(__file__).parent
+LAW, CENTRED = ("temperature_law", "temperature_law_test"), ("centred", "centred_test")
+FAIR, NEGATIVES, GUIDE = ("fair_test_centred",), ("which_negatives",), ("good_guide",)
+"""Plans whose results a table has if its comment names no others."""
+
+
+def cells_of(plans: Iterable[str]) -> list[Measured]:
+    """Returns what was measured in the cells of plans, ``PLAN``, or ``PLAN/SET`` for one of its data sets.
+
+    Raises:
+        DataError: a plan has no results.
+    """
+    found: list[Measured] = []
+    for plan in plans:
+        files = sorted(STUDIES.glob(f"*/results/{plan}{'' if '/' in plan else '/*'}.jsonl"))
+        if not files:
+            raise DataError(f"there are no results of '{plan}' below {STUDIES}.")
+        found += read_measured(files)
+    return found
+
+
+def _of_plans(rows: Callable[..., list[list[str]]], plans: Sequence[str], others: str) -> list[list[str]]:
+    """``[PLAN …]``: the rows of one table, given the cells of each of its plans or of other ones."""
+    return rows(*(cells_of([plan]) for plan in others.split() or plans))
+
+
+TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
+    "law": partial(_of_plans, law_rows, LAW),
+    "law-losses": partial(_of_plans, loss_rows, LAW),
+    "factors": partial(_of_plans, factor_rows, ()),
+    "follow": partial(_of_plans, follow_rows, ()),
+    "regret": partial(_of_plans, regret_rows, FAIR),
+    "regret-cells": partial(_of_plans, cell_rows, FAIR),
+    "centred": partial(_of_plans, centring.gain_rows, CENTRED),
+    "centred-losses": partial(_of_plans, centring.loss_rows, CENTRED),
+    "unknown-words": partial(_of_plans, centring.unknown_rows, ("unknown_words",)),
+    "target": partial(_of_plans, start_rows, ("target_probability_test",)),
+    "batches": partial(_of_plans, batch_rows, ("batch",)),
+    "negatives": partial(_of_plans, negative_rows, NEGATIVES),
+    "negatives-cells": partial(_of_plans, negative_cell_rows, NEGATIVES),
+    "guide": partial(_of_plans, negative_rows, GUIDE),
+    "guide-cells": partial(_of_plans, negative_cell_rows, GUIDE),
+    "library-steps": lambda _: step_rows(),
+    "plans": lambda _: plan_rows(STUDIES),
+}

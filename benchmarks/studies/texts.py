@@ -1,0 +1,287 @@
+"""Pairs of texts for `studies.train_cells`, encoded by means of word vectors or a small BERT; its figure is nDCG@10 × 100."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import BertModel, PreTrainedTokenizerFast
+
+from tempplug_adapters.data_files.text_roles import PAIRS
+from tempplug_adapters.data_files.text_rows import open_texts
+from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
+from tempplug_adapters.modes import evaluating
+from tempplug_adapters.sentence_evaluation.encoder import load_encoder
+from tempplug_adapters.sentence_evaluation.retrieval import measure
+from tempplug_adapters.sentence_evaluation.retrieval_data import Collection, load_collection
+from tempplug_adapters.simcse.retrieval_method import hold_out
+from tempplug_adapters.token_vectors import subtract_mean_vector
+from tempplug_benchmarks.data.static_encoder import static_words
+
+LONGEST, QUERIES = 64, 2000
+"""Most words of a text that are read, and most queries of a test collection."""
+LONGEST_BERT = 32
+"""Most tokens of a text that BERT reads."""
+HELD_OUT = 0.1
+"""Share of the documents that are held out with their queries."""
+HARD = 10
+"""A hard negative is the document at this rank for its query by the guide, its own left out."""
+KEPT = 0.5
+"""Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
+AT_ONCE = 512
+
+
+def device() -> torch.device:
+    """Returns where networks train: a GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts as numbers of words, one after the other: ``words`` [sum of lengths], ``lengths`` [n]."""
+
+    words: Tensor
+    lengths: Tensor
+
+    def of(self, rows: Tensor) -> Texts:
+        """Returns the texts of some rows, [m] of integers, in their order."""
+        lengths = self.lengths[rows]
+        first = self.lengths.cumsum(0)[rows] - lengths
+        within = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
+        return Texts(self.words[first.repeat_interleave(lengths) + within], lengths)
+
+    def halved(self, which: Tensor, generator: torch.Generator) -> Texts:
+        """Returns all texts, those of ``which``, [n] of bool, with the first and a random half of their other words."""
+        owner = torch.arange(len(self.lengths)).repeat_interleave(self.lengths)
+        first = torch.zeros(len(self.words), dtype=torch.bool)
+        first[self.lengths.cumsum(0) - self.lengths] = True
+        kept = ~which[owner] | first | (torch.rand(len(self.words), generator=generator) < KEPT)
+        return Texts(self.words[kept], torch.zeros_like(self.lengths).index_add_(0, owner[kept], torch.ones_like(owner[kept])))
+
+    def vectors(self, weight: Tensor) -> Tensor:
+        """Returns the means of their words' vectors, [n, D]."""
+        return functional.embedding_bag(self.words, weight, self.lengths.cumsum(0) - self.lengths, mode="mean")
+
+    def padded(self) -> tuple[Tensor, Tensor]:
+        """Returns the words of each text behind each other and 0 after them, and where there are words, both [n, longest]."""
+        mask = torch.arange(int(self.lengths.max())) < self.lengths[:, None]
+        return torch.zeros(mask.shape, dtype=torch.long).masked_scatter_(mask, self.words), mask
+
+
+class Words(nn.Module):
+    """The mean of word vectors, which are learned."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Returns [n, D]."""
+        return texts.vectors(self.weight)
+
+
+class Bert(nn.Module):
+    """The mean of BERT's last hidden states."""
+
+    def __init__(self, network: BertModel) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, texts: Texts) -> Tensor:
+        """Returns [n, D]."""
+        words, mask = (each.to(self.network.device) for each in texts.padded())
+        hidden: Tensor = self.network(words, mask).last_hidden_state
+        return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Pairs of texts with what is measured; see `train_cells.Data`.
+
+    Attributes:
+        queries: those of the n training pairs.
+        documents: those of the n training pairs.
+        keys: [n] the numbers of their documents.
+        hard: [n] the pair whose document is the hard negative of each query.
+        measured: ``held_out`` and ``test``: a collection, its queries and its documents.
+    """
+
+    queries: Texts
+    documents: Texts
+    keys: Tensor
+    hard: Tensor
+    measured: Mapping[str, tuple[Collection, Texts, Texts]]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def inputs(self, rows: Tensor, copied: Tensor, hard: bool, generator: torch.Generator) -> dict[str, Texts]:
+        """Returns the texts of a batch; those that are ``copied`` have half of their words."""
+        texts = {"view_a": self.queries.of(rows), "view_b": self.documents.of(rows)}
+        if copied.any():
+            texts = {name: each.halved(copied, generator) for name, each in texts.items()}
+        if hard:
+            texts["hard_negatives"] = self.documents.of(self.hard[rows])
+        return texts
+
+    def known(self, takes: Iterable[str], rows: Tensor, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the keys of a batch."""
+        return {"keys": self.keys[rows]}
+
+    def figures(self, model: nn.Module) -> dict[str, float]:
+        """Returns nDCG@10 × 100 on held-out pairs and on the test collection."""
+        return {name: _ndcg(model, *measured) for name, measured in self.measured.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPairs(Pairs):
+    """For the mean of word vectors.
+
+    Attributes:
+        start: [V, D] the pretrained vectors of its words.
+        guide: [n, D] of the queries and of the documents by the encoder that a plan names; those of a copy are its pair's.
+    """
+
+    rate: ClassVar = 0.03
+    starts: ClassVar = ("vectors", "centred", "shifted", "random")
+
+    start: Tensor
+    guide: tuple[Tensor, Tensor] | None
+
+    def model(self, start: str, generator: torch.Generator) -> Words:
+        """Returns the word vectors before the training."""
+        if start == "random":
+            return Words(torch.randn(self.start.shape, generator=generator) * self.start[2:].std())
+        weight = self.start.clone()
+        if start == "centred":
+            subtract_mean_vector(weight, torch.cat([self.queries.words, self.documents.words]))
+        elif start == "shifted":
+            weight -= torch.cat([self.queries.vectors(weight), self.documents.vectors(weight)]).mean(0)
+        return Words(weight)
+
+    def known(self, takes: Iterable[str], rows: Tensor, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the keys of a batch, and the vectors of its texts by the guide if it is wanted."""
+        # super() without arguments is not that of a dataclass with slots
+        return Pairs.known(self, takes, rows, inputs) | ({"guide": self._guided(rows, inputs)} if "guide" in takes else {})
+
+    def _guided(self, rows: Tensor, texts: Mapping[str, Texts]) -> dict[str, Tensor]:
+        if self.guide is None:
+            return {name: each.vectors(self.start) for name, each in texts.items()}
+        queries, documents = self.guide
+        of = {"view_a": queries[rows], "view_b": documents[rows], "hard_negatives": documents[self.hard[rows]]}
+        return {name: of[name] for name in texts}
+
+
+@dataclass(frozen=True, slots=True)
+class BertPairs(Pairs):
+    """For a BERT; ``network`` is the pretrained one."""
+
+    rate: ClassVar = 3e-4
+    starts: ClassVar = ("pretrained", "random")
+
+    network: BertModel
+
+    def model(self, start: str, generator: torch.Generator) -> Bert:
+        """Returns the encoder before the training."""
+        network = copy.deepcopy(self.network) if start == "pretrained" else BertModel(self.network.config, False)
+        return Bert(network).to(device())
+
+
+@cache
+def load_static(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> StaticPairs:
+    """Returns at most ``most`` training pairs of ``name``, and a test collection; raises `DataError` without files.
+
+    ``guide`` is that of `CellsPlan`; `ConfigError` is raised if it cannot be loaded.
+    """
+    pairs, searched = _read(name, collection, data_dir, most)
+    texts = [text for pair in pairs for text in pair]
+    for each in searched.values():
+        texts += [*each.documents.values(), *each.queries.values()]
+    content, start = static_words(data_dir / "text" / "glove-6b-50d-100k", texts)
+    made = Tokenizer.from_str(json.dumps(content))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")  # type: ignore[no-untyped-call]
+
+    def numbers(those: Iterable[str]) -> Texts:
+        return _numbers([each[:LONGEST] or [1] for each in tokenizer(list(those), add_special_tokens=False)["input_ids"]])
+
+    queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
+    keys = _keys(pairs)
+    seen = None
+    if guide:
+        encoder = load_encoder(data_dir / guide, max_length=LONGEST)
+        seen = (encoder([pair[0] for pair in pairs]), encoder([pair[1] for pair in pairs]))
+    hard = hard_rows(*(seen or (queries.vectors(start), documents.vectors(start))), keys)
+    parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
+    return StaticPairs(queries, documents, keys, hard, parts, start, seen)
+
+
+@cache
+def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> BertPairs:
+    """Returns the same for a small BERT, which finds the hard negatives before its training; ``guide`` must be empty."""
+    pairs, searched = _read(name, collection, data_dir, most)
+    folder = str(data_dir / "text" / "bert-wiki-mini")
+    tokenizer = load_tokenizer(folder)
+    network = load_pretrained(BertModel, folder, add_pooling_layer=False).to(device())
+
+    def numbers(those: Iterable[str]) -> Texts:
+        return _numbers(tokenizer(list(those), truncation=True, max_length=LONGEST_BERT)["input_ids"])
+
+    queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
+    keys, model = _keys(pairs), Bert(network)
+    hard = hard_rows(encode(model, queries), encode(model, documents), keys)
+    parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
+    return BertPairs(queries, documents, keys, hard, parts, network)
+
+
+def _read(name: str, collection: str, data_dir: Path, most: int) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
+    rows = open_texts(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz", roles=PAIRS)
+    samples = rows.taken(np.array(random.Random(0).sample(range(len(rows)), min(most, len(rows)))))
+    split = hold_out(samples, HELD_OUT)
+    pairs = [samples[position].texts[:2] for position in split.trained.tolist()]
+    whole = load_collection(collection, data_dir)
+    asked = dict(islice(whole.queries.items(), QUERIES))
+    return pairs, {"held_out": split.collection, "test": replace(whole, queries=asked)}
+
+
+def _numbers(found: list[list[int]]) -> Texts:
+    return Texts(torch.tensor([word for each in found for word in each]), torch.tensor([len(each) for each in found]))
+
+
+def _keys(pairs: list[tuple[str, ...]]) -> Tensor:
+    own = {text: number for number, text in enumerate(dict.fromkeys(pair[1] for pair in pairs))}
+    return torch.tensor([own[pair[1]] for pair in pairs])
+
+
+def hard_rows(queries: Tensor, documents: Tensor, document: Tensor) -> Tensor:
+    """Returns the row of each query's hard negative, given vectors [n, D] and the number of each pair's document, [n]."""
+    units = functional.normalize(documents, dim=1)
+    found = []
+    for first in range(0, len(document), 1000):
+        scores = functional.normalize(queries[first : first + 1000], dim=1) @ units.T
+        scores[document[first : first + 1000, None] == document] = -torch.inf
+        found.append(scores.topk(HARD, dim=1).indices[:, -1])
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def encode(model: nn.Module, texts: Texts) -> Tensor:
+    """Returns the vectors of texts in evaluation mode, [n, D] on the CPU."""
+    with evaluating(model):
+        return torch.cat([model(texts.of(rows)).cpu() for rows in torch.split(torch.arange(len(texts.lengths)), AT_ONCE)])
+
+
+def _ndcg(model: nn.Module, collection: Collection, *texts: Texts) -> float:
+    queries, documents = (functional.normalize(encode(model, each), dim=1) for each in texts)
+    return measure(lambda first, last: queries[first:last] @ documents.T, collection)["ndcg@10"]

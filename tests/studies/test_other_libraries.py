@@ -1,0 +1,31 @@
+"""The measurements of time beside plain PyTorch and sentence-transformers: both sides compute the same loss, and are timed."""
+
+from __future__ import annotations
+
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+from studies.other_libraries import node_speed
+from studies.other_libraries.sentence_transformers_speed import COLUMNS, measure, sentences
+from tempplug_adapters.graph.nodes import Nodes
+from tempplug_benchmarks.tasks.node import citation_graph
+
+
+def test_both_rankings_losses_have_one_value_and_are_timed() -> None:
+    columns = sentences(12, 30, 0)
+    assert [len(column) for column in columns] == [12] * COLUMNS
+    tokenizer = Tokenizer(models.WordLevel({f"w{place}": place for place in range(30)}, "w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    model = SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)], device="cpu").train()
+    found = measure(model, lambda: [model.preprocess(column) for column in columns], 2, None, "fixed:temperature=0.05")
+    assert (found["difference"], found["rounds"]) == (pytest.approx(0, abs=1e-5), 2)
+    assert min(found["tempplug_seconds"], found["library_seconds"], found["ratio"]) > 0
+
+
+def test_the_plain_formula_has_the_same_value_and_both_are_timed() -> None:
+    speed = node_speed.measure(Nodes(citation_graph(0)), epochs=1, temperature=0.3)
+    assert speed["tempplug_loss"] == pytest.approx(speed["plain_loss"], rel=1e-5)
+    assert speed["tempplug_loss"] > 1
+    assert min(speed["tempplug_seconds"], speed["plain_seconds"]) > 0
