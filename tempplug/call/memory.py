@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from tempplug.between_calls import Unlearned
+from tempplug.call.between_calls import Unlearned
+from tempplug.call.parts import Parts
+from tempplug.call.record import Step
+from tempplug.call.replay import Replay
 from tempplug.distributed import Agreement, Rows
 from tempplug.embeddings import RowOrder
 from tempplug.layouts.base import BlockPlan
-from tempplug.parts import Parts
-from tempplug.record import Step
-from tempplug.replay import Replay
 from tempplug.types import StepRecord
 
 MOST_KINDS = 256

@@ -24,14 +24,14 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import Block
-from tempplug.blocks import pairs_of, statistics_of, term_maps, terms_of
+from tempplug.call.blocks import pairs_of, statistics_of, term_maps, terms_of
+from tempplug.call.parts import Parts
+from tempplug.call.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError
 from tempplug.layouts import PairLayout, Views
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import PairFunction
-from tempplug.parts import Parts
-from tempplug.ring_messages import Load, going_round, in_order, pack, passed, unpack
 from tempplug.strategies.maps import LogitMap
 from tempplug.term_map import TermMap
 from tempplug.types import EngineName, RowStatistics, Wanted
@@ -56,27 +56,27 @@ def check_ring(layout: PairLayout, objective: Objective, engine: str) -> None:
 
 def make_ring(parts: Parts, views: Views, blocks: Sequence[Block]) -> Ring | None:
     """Returns the ring of a call, given its blocks of this process's candidates; None if it has no candidates of others."""
-    rows, of_hard, own = views.rows, views.hard_sizes, views.own.by_name()
-    names = {name for each in blocks for name in each.arguments[1] if each.everyone or name == HARD} - {"queue"}
+    rows, of_hard, local = views.rows, views.hard_sizes, views.own.by_name()
+    names = {name for block in blocks for name in block.arguments[1] if block.everyone or name == HARD} - {"queue"}
     if not names:
         return None
-    loads = [Load(name, each, of_hard if name == HARD else rows.sizes) for name, each in own.items() if name in names]
+    loads = [Load(name, tensor, of_hard if name == HARD else rows.sizes) for name, tensor in local.items() if name in names]
     of_candidates = {"all_labels": (views.labels, rows.sizes)} if blocks[0].roles.anchor_labels is not None else {}
     if HARD in names:
         of_candidates |= {"hard_rows": (views.hard_rows, of_hard), "hard_mask": (views.hard_mask, of_hard)}
         names.add("view_a")  # hard negatives of a row may have what is given of that row
     loads += [Load(place, values, sizes) for place, (values, sizes) in of_candidates.items() if values is not None]
     for argument, of in views.row_arguments.items():
-        loads += [Load((argument, part), of[part][0], of_hard if part == HARD else rows.sizes) for part in of if part in names]
-    return Ring(parts, views, in_order(loads), own)
+        loads += [Load((argument, name), of[name][0], of_hard if name == HARD else rows.sizes) for name in of if name in names]
+    return Ring(parts, views, in_order(loads), local)
 
 
 class Ring:
-    """The rows of one call that go round; ``own`` are those of this process by the names of the arguments."""
+    """The rows of one call that go round; ``local`` are those of this process by the names of the arguments."""
 
-    def __init__(self, parts: Parts, views: Views, loads: list[Load], own: Mapping[str, Tensor]) -> None:
-        self.parts, self.views, self.loads, self.own = parts, views, loads, own
-        self.kept: dict[tuple[int, int], tuple[TermMap, ...]] = {}
+    def __init__(self, parts: Parts, views: Views, loads: list[Load], local: Mapping[str, Tensor]) -> None:
+        self.parts, self.views, self.loads, self.local = parts, views, loads, local
+        self.counted_terms: dict[tuple[int, int], tuple[TermMap, ...]] = {}
 
     def with_candidates(self, views: Views, owner: int, loads: Sequence[Load], tensors: Sequence[Tensor]) -> Views:
         """Returns the views of this process's anchors with the candidates of another."""
@@ -85,13 +85,13 @@ class Ring:
         arguments = {name: dict(of) for name, of in views.row_arguments.items()}
         fields: dict[str, Any] = {}
         rows = views.own.by_name()
-        for load, each in zip(loads, tensors, strict=True):
+        for load, tensor in zip(loads, tensors, strict=True):
             if isinstance(load.place, str):
-                (rows if load.place in rows else fields)[load.place] = each
+                (rows if load.place in rows else fields)[load.place] = tensor
             elif isinstance(load.place[0], str):
                 of = arguments[load.place[0]]
-                of[load.place[1]] = of[load.place[1]][0], each
-        return replace(views, chunk=owner, plan=None, everyone=UnitRows.apart(rows), row_arguments=arguments, **fields)
+                of[load.place[1]] = of[load.place[1]][0], tensor
+        return replace(views, chunk=owner, plan=None, everyone=UnitRows.of_tensors(rows), row_arguments=arguments, **fields)
 
     @torch.no_grad()
     def positive_similarity(self) -> tuple[Tensor, Tensor]:
@@ -114,8 +114,8 @@ class Ring:
         else:
             with torch.no_grad():
                 flat = call.forward()
-        of_blocks = zip(call.found, zip(*[iter(flat)] * len(NUMBERS), strict=True), strict=True)
-        return [replace(each, **dict(zip(NUMBERS, own, strict=True))) for each, own in of_blocks], call.engine
+        of_blocks = zip(call.statistics, zip(*[iter(flat)] * len(NUMBERS), strict=True), strict=True)
+        return [replace(merged, **dict(zip(NUMBERS, numbers, strict=True))) for merged, numbers in of_blocks], call.engine
 
 
 def _leaf(tensor: Tensor) -> Tensor:
@@ -124,14 +124,14 @@ def _leaf(tensor: Tensor) -> Tensor:
 
 
 class _Shifted(PairFunction):
-    """A pair function with the offset of one map, ``given`` by the function and as a leaf."""
+    """A pair function with the offset of one map, as the function gives it (``operand``) and as a ``leaf``."""
 
     def __init__(self, function: PairFunction, logit_map: LogitMap) -> None:
-        self._function, self.given = function, function.offset(logit_map)
-        self.own = _leaf(self.given)
+        self._function, self.operand = function, function.offset(logit_map)
+        self.leaf = _leaf(self.operand)
 
     def offset(self, logit_map: LogitMap) -> Tensor:
-        return self.own
+        return self.leaf
 
     def value(self, logit: Tensor) -> Tensor:
         return self._function.value(logit)
@@ -146,7 +146,7 @@ class _Call:
     Attributes:
         operands: what the statistics are functions of, and has a gradient.
         leaves: what is computed with in their place, so that an operand's gradient holds none that flows through another.
-        found: the statistics of each block, after `forward`.
+        statistics: of each block, after `forward`.
         ahead: the gradients of the operands where those of all sums of a pair function are 1, after `forward`.
     """
 
@@ -155,24 +155,24 @@ class _Call:
 
     def __init__(self, ring: Ring, blocks: Sequence[Block], maps: Sequence[LogitMap], wanted: Wanted) -> None:
         self.ring, self.maps, self.wanted = ring, maps, wanted
-        self.blocks = [replace(each) for each in blocks]  # which a backward pass reads, when the record has dropped theirs
+        self.blocks = [replace(block) for block in blocks]  # which a backward pass reads, when the record has dropped theirs
         views, pair = ring.views, wanted.pair_function
         self.rows = views.rows
-        self.pairs = [None if pair is None else _Shifted(pair, each) for each in maps]
-        self.found: list[RowStatistics] = []
+        self.pairs = [None if pair is None else _Shifted(pair, logit_map) for logit_map in maps]
+        self.statistics: list[RowStatistics] = []
         products = [load for number, logit_map in enumerate(maps) for load in self._products(number, logit_map)]
         self.loads = in_order([*ring.loads, *products])
-        self.learned = [load for load in self.loads if load.own.requires_grad]
-        own = {name: _leaf(each) for name, each in ring.own.items()}
-        units = UnitRows.apart(own)
+        self.learned = [load for load in self.loads if load.local.requires_grad]
+        local = {name: _leaf(tensor) for name, tensor in ring.local.items()}
+        units = UnitRows.of_tensors(local)
         self.views = replace(views, own=units, everyone=units)
-        leaves = {id(each): (each, own[name]) for name, each in ring.own.items()}
-        leaves |= {id(each): (each, each) for logit_map in maps for each in logit_map.tensors()}
-        leaves |= {id(each.given): (each.given, each.own) for each in self.pairs if each is not None}
+        leaves = {id(tensor): (tensor, local[name]) for name, tensor in ring.local.items()}
+        leaves |= {id(tensor): (tensor, tensor) for logit_map in maps for tensor in logit_map.tensors()}
+        leaves |= {id(shifted.operand): (shifted.operand, shifted.leaf) for shifted in self.pairs if shifted is not None}
         for load in self.learned:
-            leaves.setdefault(id(load.own), (load.own, load.own))
+            leaves.setdefault(id(load.local), (load.local, load.local))
         learned = [both for both in leaves.values() if both[0].requires_grad]
-        self.operands, self.leaves = [given for given, _ in learned], [leaf for _, leaf in learned]
+        self.operands, self.leaves = [operand for operand, _ in learned], [leaf for _, leaf in learned]
 
     def _products(self, number: int, logit_map: LogitMap) -> list[Load]:
         """Returns the rows of candidates that a map reads beside the similarity."""
@@ -181,9 +181,9 @@ class _Call:
         of_views = sum(name != HARD for name in block.arguments[1]) if block.everyone else 0
         of_hard = views.hard_sizes if HARD in block.arguments[1] else [0] * views.rows.world
         sizes = [of_views * size + hard for size, hard in zip(views.rows.sizes, of_hard, strict=True)]
-        own = sizes[views.rows.rank]
-        found = [right if len(right) == own else right[len(right) - own :] for _, right in logit_map.products]
-        return [Load((number, place), each, sizes) for place, each in enumerate(found)]
+        count = sizes[views.rows.rank]
+        candidates = [right if len(right) == count else right[len(right) - count :] for _, right in logit_map.products]
+        return [Load((number, place), rows, sizes) for place, rows in enumerate(candidates)]
 
     def forward(self, ahead: bool = False) -> tuple[Tensor, ...]:
         """Returns the `NUMBERS` of one block after the other, without gradient; ``ahead`` is for sums."""
@@ -191,20 +191,20 @@ class _Call:
             self.ahead = self._round(self._ones(), True)
         else:
             for owner, tensors in going_round(self.rows, self.loads):
-                for number, part, _ in self.parts(owner, tensors, True):
-                    self._merge(number, part)
+                for number, statistics, _ in self.parts(owner, tensors, True):
+                    self._merge(number, statistics)
                 del tensors  # before the next are on their way
-        return tuple(getattr(each, name).clone() for each in self.found for name in NUMBERS)
+        return tuple(getattr(merged, name).clone() for merged in self.statistics for name in NUMBERS)
 
-    def _merge(self, number: int, part: RowStatistics) -> None:
-        if number == len(self.found):
-            self.found.append(part)
+    def _merge(self, number: int, statistics: RowStatistics) -> None:
+        if number == len(self.statistics):
+            self.statistics.append(statistics)
         else:
-            self.found[number] = _merged(self.found[number], part, self.pairs[number] is not None)
+            self.statistics[number] = _merged(self.statistics[number], statistics, self.pairs[number] is not None)
 
     def _ones(self) -> list[float | None]:
         """Returns 1 for each of the `NUMBERS` of each block that a pair function's loss adds up, None for others."""
-        used = [{"negative_lse", "positive_lse"} if each.paired else {"negative_lse"} for each in self.blocks]
+        used = [{"negative_lse", "positive_lse"} if block.paired else {"negative_lse"} for block in self.blocks]
         return [1.0 if name in names else None for names in used for name in NUMBERS]
 
     def parts(self, owner: int, tensors: Sequence[Tensor], merging: bool) -> Iterator[tuple[int, RowStatistics, bool]]:
@@ -214,41 +214,41 @@ class _Call:
         """
         views = self.ring.with_candidates(self.views, owner, self.loads, tensors)
         parts = zip(self.ring.parts.layout.build(views), self.blocks, self.maps, strict=True)
-        for number, (block, own, logit_map) in enumerate(parts):
-            block.terms, block.keeps = own.terms, False
+        for number, (block, local_block, logit_map) in enumerate(parts):
+            block.terms, block.keeps = local_block.terms, False
             if owner != views.rows.rank:
                 if not block.roles.candidates:
                     continue
-                places = [(each, load.place) for load, each in zip(self.loads, tensors, strict=True)]
-                logit_map = logit_map.against([each for each, place in places if place[0] == number])
-                block.terms = self._terms(own, block, views, (owner, number))
+                places = [(tensor, load.place) for load, tensor in zip(self.loads, tensors, strict=True)]
+                logit_map = logit_map.against([tensor for tensor, place in places if place[0] == number])
+                block.terms = self._terms(local_block, block, views, (owner, number))
             block.positive_similarity = block.roles.positive_similarity(*block.detached)
             mean, count = self.wanted.negative_similarity and merging, self.wanted.negative_count and merging
             wanted = Wanted(mean, 0, self.pairs[number], count)
-            (found,), self.engine = statistics_of(self.ring.parts.engine, [block], [logit_map], wanted)
-            yield number, found, block.roles.positives is None or bool(block.roles.positives.runs)
+            (statistics,), self.engine = statistics_of(self.ring.parts.engine, [block], [logit_map], wanted)
+            yield number, statistics, block.roles.positives is None or bool(block.roles.positives.runs)
 
-    def _terms(self, own: Block, block: Block, views: Views, key: tuple[int, int]) -> tuple[TermMap, ...]:
-        if own.pairs is None:
+    def _terms(self, local_block: Block, block: Block, views: Views, key: tuple[int, int]) -> tuple[TermMap, ...]:
+        if local_block.pairs is None:
             return ()
-        pairs = pairs_of(block, views, own.positive_similarity, own.pairs.main or own.pairs)
+        pairs = pairs_of(block, views, local_block.positive_similarity, local_block.pairs.main or local_block.pairs)
         terms = terms_of(self.ring.parts.terms, block)
         # Those that count may have counted more when the backward pass comes.
-        counted = self.ring.kept.setdefault(key, term_maps([each for each in terms if each.observes], pairs))
-        return counted + term_maps([each for each in terms if not each.observes], pairs)
+        counted = self.ring.counted_terms.setdefault(key, term_maps([term for term in terms if term.observes], pairs))
+        return counted + term_maps([term for term in terms if not term.observes], pairs)
 
     def backward(self, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
         """Returns the gradients of the operands."""
         if self.ahead is not None and (factor := self._factor(gradients)) is not None:
-            return [None if each is None else each * factor.to(each) for each in self.ahead]
+            return [None if gradient is None else gradient * factor.to(gradient) for gradient in self.ahead]
         return self._round(gradients)
 
     def _factor(self, gradients: Sequence[Tensor | None]) -> Tensor | None:
         """Returns the gradient of each sum, [], where those of all processes are equal and nothing else has one; or None."""
         bounds = torch.full((2,), torch.inf, device=self.ring.views.device)
-        given = [each for each in gradients if each is not None]
-        if [each is None for each in gradients] == [each is None for each in self._ones()]:
-            least, most = torch.cat(given).aminmax()
+        present = [gradient for gradient in gradients if gradient is not None]
+        if [gradient is None for gradient in gradients] == [one is None for one in self._ones()]:
+            least, most = torch.cat(present).aminmax()
             bounds = torch.stack([most, -least]).nan_to_num(torch.inf, torch.inf, -torch.inf)
         most, least = distributed.largest(bounds.double(), self.rows) * bounds.new_tensor([1, -1])
         return most if most == least else None
@@ -258,16 +258,16 @@ class _Call:
         total: dict[int, Tensor] = {}
         arrived: Callable[[], Tensor] | None = None
         for owner, tensors in going_round(self.rows, self.loads):
-            found = self._add_part(owner, tensors, gradients, total, merging)
+            candidate_gradients = self._add_part(owner, tensors, gradients, total, merging)
             del tensors
-            if found is not None:
-                packed = _added(found, self.learned, owner, arrived)
-                del found, arrived  # nothing is held beside what goes on
+            if candidate_gradients is not None:
+                packed = _added(candidate_gradients, self.learned, owner, arrived)
+                del candidate_gradients, arrived  # nothing is held beside what goes on
                 arrived = passed(self.rows, packed, self.learned, owner)
         if arrived is not None:
-            for load, more in zip(self.learned, unpack(arrived(), self.learned, self.rows.rank), strict=True):
-                _add(total, load.own, more)
-        return [total.get(id(each)) for each in self.operands]
+            for load, gradient in zip(self.learned, unpack(arrived(), self.learned, self.rows.rank), strict=True):
+                _add(total, load.local, gradient)
+        return [total.get(id(operand)) for operand in self.operands]
 
     def _add_part(
         self,
@@ -279,50 +279,52 @@ class _Call:
     ) -> list[tuple[Tensor, Tensor | None]] | None:
         """Adds the gradients from one process's candidates; returns other processes' candidates, each with its gradient."""
         pairs = zip(self.loads, tensors, strict=True)
-        of_others = [each.requires_grad_() for load, each in pairs if load.own.requires_grad and owner != self.views.rows.rank]
+        of_others = [
+            tensor.requires_grad_() for load, tensor in pairs if load.local.requires_grad and owner != self.views.rows.rank
+        ]
         # One number, because gradients given to `torch.autograd.grad` make it load sympy, for seconds.
         along: list[Tensor] = []
         with torch.enable_grad():
-            for number, part, positives in self.parts(owner, tensors, merging):
+            for number, statistics, positives in self.parts(owner, tensors, merging):
                 if merging:
-                    self._merge(number, part.detached())
-                shares = _shares(part, self.found[number], self.pairs[number] is not None, positives)
+                    self._merge(number, statistics.detached())
+                shares = _shares(statistics, self.statistics[number], self.pairs[number] is not None, positives)
                 of_block = gradients[number * len(NUMBERS) :]
                 for name, gradient, share in zip(NUMBERS, of_block, shares, strict=False):
-                    each = getattr(part, name)
-                    if gradient is not None and share is not None and each.requires_grad:
-                        along.append((each * (gradient * share)).sum())
+                    value = getattr(statistics, name)
+                    if gradient is not None and share is not None and value.requires_grad:
+                        along.append((value * (gradient * share)).sum())
         inputs = [*self.leaves, *of_others]
-        found = torch.autograd.grad(along, inputs, allow_unused=True) if along else [None] * len(inputs)
-        for operand, more in zip(self.operands, found, strict=False):
-            _add(total, operand, more)
-        return list(zip(of_others, found[len(self.operands) :], strict=True)) or None
+        leaf_gradients = torch.autograd.grad(along, inputs, allow_unused=True) if along else [None] * len(inputs)
+        for operand, leaf_gradient in zip(self.operands, leaf_gradients, strict=False):
+            _add(total, operand, leaf_gradient)
+        return list(zip(of_others, leaf_gradients[len(self.operands) :], strict=True)) or None
 
 
 def _added(
-    found: list[tuple[Tensor, Tensor | None]], loads: Sequence[Load], owner: int, arrived: Callable[[], Tensor] | None
+    gradients: list[tuple[Tensor, Tensor | None]], loads: Sequence[Load], owner: int, arrived: Callable[[], Tensor] | None
 ) -> Tensor:
     """Returns the message of the gradients of one process's candidates: those found here and those that arrived."""
     if arrived is None:
-        return pack(torch.zeros_like(rows) if each is None else each for rows, each in found)
+        return pack(torch.zeros_like(rows) if gradient is None else gradient for rows, gradient in gradients)
     packed = arrived()
-    for each, (_, more) in zip(unpack(packed, loads, owner), found, strict=True):
-        if more is not None:
-            each.add_(more)
+    for total, (_, gradient) in zip(unpack(packed, loads, owner), gradients, strict=True):
+        if gradient is not None:
+            total.add_(gradient)
     return packed
 
 
-def _add(total: dict[int, Tensor], operand: Tensor, more: Tensor | None) -> None:
+def _add(total: dict[int, Tensor], operand: Tensor, gradient: Tensor | None) -> None:
     """Adds a gradient of an operand."""
-    if more is not None and id(operand) in total:
-        total[id(operand)].add_(more)
-    elif more is not None:
-        total[id(operand)] = more.clone()  # autograd may have given it to others as well
+    if gradient is not None and id(operand) in total:
+        total[id(operand)].add_(gradient)
+    elif gradient is not None:
+        total[id(operand)] = gradient.clone()  # autograd may have given it to others as well
 
 
-def _share(part: Tensor, whole: Tensor) -> Tensor:
+def _share(portion: Tensor, whole: Tensor) -> Tensor:
     """Returns the share of sums in larger ones, given their logarithms; 0 where both are 0."""
-    return torch.exp(part - whole).nan_to_num(nan=0.0, posinf=0.0)
+    return torch.exp(portion - whole).nan_to_num(nan=0.0, posinf=0.0)
 
 
 def _of_positives(rows: RowStatistics, summed: bool) -> Tensor:
@@ -330,34 +332,34 @@ def _of_positives(rows: RowStatistics, summed: bool) -> Tensor:
     return rows.positive_lse.detach().masked_fill(rows.positive_count == 0, 0.0 if summed else -torch.inf)
 
 
-def _shares(part: RowStatistics, whole: RowStatistics, summed: bool, positives: bool) -> tuple[Tensor | None, ...]:
+def _shares(portion: RowStatistics, whole: RowStatistics, summed: bool, positives: bool) -> tuple[Tensor | None, ...]:
     """Returns the derivatives of the `NUMBERS` of rows along those of a part of their candidates; None for 0."""
     one = torch.ones_like(whole.negative_lse)
-    of_negatives = one if summed else _share(part.negative_lse.detach(), whole.negative_lse)
+    of_negatives = one if summed else _share(portion.negative_lse.detach(), whole.negative_lse)
     if not positives:
         return None, None, None, of_negatives
-    mean = part.positive_count / whole.positive_count.clamp(min=1).to(one)
-    return mean, mean, one if summed else _share(_of_positives(part, False), _of_positives(whole, False)), of_negatives
+    mean = portion.positive_count / whole.positive_count.clamp(min=1).to(one)
+    return mean, mean, one if summed else _share(_of_positives(portion, False), _of_positives(whole, False)), of_negatives
 
 
-def _merged(first: RowStatistics, more: RowStatistics, summed: bool) -> RowStatistics:
+def _merged(first: RowStatistics, second: RowStatistics, summed: bool) -> RowStatistics:
     """Returns the statistics of rows over the candidates of both; ``summed``: of a pair function, not logarithms."""
-    both, add = (first, more), torch.add if summed else torch.logaddexp
-    count = first.positive_count + more.positive_count
-    shares = [each.positive_count / count.clamp(min=1).to(each.positive_lse) for each in both]
-    positive = add(*(_of_positives(each, summed) for each in both))
-    negative = add(first.negative_lse, more.negative_lse)
+    both, add = (first, second), torch.add if summed else torch.logaddexp
+    count = first.positive_count + second.positive_count
+    shares = [statistics.positive_count / count.clamp(min=1).to(statistics.positive_lse) for statistics in both]
+    positive = add(*(_of_positives(statistics, summed) for statistics in both))
+    negative = add(first.negative_lse, second.negative_lse)
     similarity = None
-    if first.negative_similarity is not None and more.negative_similarity is not None:
+    if first.negative_similarity is not None and second.negative_similarity is not None:
         similarity = _share(first.negative_lse, negative) * first.negative_similarity
-        similarity += _share(more.negative_lse, negative) * more.negative_similarity
+        similarity += _share(second.negative_lse, negative) * second.negative_similarity
     return RowStatistics(
-        positive_logit=shares[0] * first.positive_logit + shares[1] * more.positive_logit,
-        positive_similarity=shares[0] * first.positive_similarity + shares[1] * more.positive_similarity,
+        positive_logit=shares[0] * first.positive_logit + shares[1] * second.positive_logit,
+        positive_similarity=shares[0] * first.positive_similarity + shares[1] * second.positive_similarity,
         positive_lse=positive if summed else positive.masked_fill(count == 0, 0.0),  # of no positive any number does
         negative_lse=negative,
         positive_count=count,
-        negative_count=first.negative_count + more.negative_count,
+        negative_count=first.negative_count + second.negative_count,
         negative_similarity=similarity,
     )
 
@@ -371,9 +373,9 @@ class _Round(torch.autograd.Function):
         ctx.call = call
         ctx.set_materialize_grads(False)
         # For what autograd checks: that nothing that is read again was changed in place.
-        ctx.save_for_backward(*operands, *(load.own for load in call.loads if not load.own.requires_grad))
+        ctx.save_for_backward(*operands, *(load.local for load in call.loads if not load.local.requires_grad))
         # Hooks of a checkpoint are not meant for what is computed and gone within this function.
-        with torch.autograd.graph.saved_tensors_hooks(lambda each: each, lambda each: each):
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
             return call.forward(ahead=call.pairs[0] is not None)
 
     @staticmethod

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.parts import Parts
+from tempplug.call.parts import Parts
 
 try:
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
@@ -45,16 +45,16 @@ def takes_in(
     training: bool,
     view_a: Tensor | Sequence[Tensor],
     view_b: Tensor | Sequence[Tensor] | None,
-    given: dict[str, Any],
+    arguments: dict[str, Any],
 ) -> bool:
     """Returns whether a graph holds a call of the loss: its roles follow from sizes, and its block is small or dense."""
     layout = parts.layout
     observes = training and any(part.observes for part in (parts.strategy, parts.objective, *parts.terms))
     if not (_TRACES and layout.by_position) or observes or (parts.gather and distributed.active()):
         return False
-    candidates = [view_b, given.get("queue"), given.get("hard_negatives")]
-    of_one_head = [each if isinstance(each, Tensor) else each[0] for each in (view_a, *candidates) if each is not None]
-    rows, *others = [each.shape[:-1].numel() for each in of_one_head]
+    candidates = [view_b, arguments.get("queue"), arguments.get("hard_negatives")]
+    of_one_head = [value if isinstance(value, Tensor) else value[0] for value in (view_a, *candidates) if value is not None]
+    rows, *others = [tensor.shape[:-1].numel() for tensor in of_one_head]
     pairs = 2 * rows * (rows + sum(others)) if layout.joins_views else rows * sum(others)
     largest = LARGEST_ON_CPU if of_one_head[0].device.type == "cpu" and not torch.compiler.is_exporting() else LARGEST
     return parts.engine == "dense" or (parts.engine == "auto" and pairs <= largest)

@@ -29,22 +29,24 @@ def with_loss(
     """
     if alone and roles.fewest_positives and without is None:
         return None
-    kept = None if without is None or objective.without_negatives else ~without
+    valid = None if without is None or objective.without_negatives else ~without
     if roles.positives is not None:
-        return kept
+        return valid
     paired = positive_count > 0
-    return paired if kept is None else paired & kept
+    return paired if valid is None else paired & valid
 
 
 def over_directions(losses: list[Tensor], valid: list[Tensor | None]) -> tuple[Tensor, Tensor | None]:
     """Returns each anchor's mean loss over the directions in which it has one, [N], and which have any (None: all)."""
-    if all(each is None for each in valid):
+    if all(mask is None for mask in valid):
         return losses[0] if len(losses) == 1 else (losses[0] + losses[1]) / 2, None
-    kept = [torch.ones_like(loss, dtype=torch.bool) if each is None else each for loss, each in zip(losses, valid, strict=True)]
-    counted = [torch.where(each, loss, 0.0) for loss, each in zip(losses, kept, strict=True)]
+    masks = [
+        torch.ones_like(loss, dtype=torch.bool) if mask is None else mask for loss, mask in zip(losses, valid, strict=True)
+    ]
+    counted = [torch.where(mask, loss, 0.0) for loss, mask in zip(losses, masks, strict=True)]
     if len(losses) == 1:
-        return counted[0], kept[0]
-    count = torch.stack(kept).sum(0)
+        return counted[0], masks[0]
+    count = torch.stack(masks).sum(0)
     return torch.stack(counted).sum(0) / count.clamp(min=1), count > 0
 
 
@@ -69,9 +71,11 @@ def over_anchors(row_losses: Tensor, valid: Tensor | None, views: Views, reducti
 def no_losses(views: Views, parameters: Iterable[nn.Parameter], anchors: int) -> Tensor:
     """Returns zeros [N] with a graph, so that everything that learns has a gradient: of 0."""
     uncertainty = views.uncertainty if isinstance(views.uncertainty, tuple) else (views.uncertainty,)
-    learning = [each for each in (*views.own.learning, *uncertainty, *parameters) if each is not None and each.requires_grad]
+    learning = [
+        tensor for tensor in (*views.own.learning, *uncertainty, *parameters) if tensor is not None and tensor.requires_grad
+    ]
     zero = at_least_float32(torch.zeros((), device=views.device, dtype=views.precision))
-    total = sum(((each * 0).sum().to(zero) for each in learning), zero)
+    total = sum(((tensor * 0).sum().to(zero) for tensor in learning), zero)
     return total.expand(anchors)
 
 
@@ -80,8 +84,8 @@ def with_nan(row_losses: Tensor, views: Views) -> Tensor:
     if not unread(views.device):
         return row_losses
     scores = () if views.scores is None else (views.scores * 0,)
-    for each in (*views.own.learning, *scores):
-        row_losses = row_losses + (each.detach() * 0).sum()
+    for tensor in (*views.own.learning, *scores):
+        row_losses = row_losses + (tensor.detach() * 0).sum()
     return row_losses
 
 

@@ -67,7 +67,7 @@ class Replay:
         again = recomputing()
         if not (again or may_be_recomputed()):  # as in a training without checkpoints, which marks would slow down
             return None, False
-        learns = torch.is_grad_enabled() and any(each.requires_grad for each in _tensors(views))
+        learns = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in _tensors(views))
         with torch.no_grad():
             call = _remembered(views, head)
         if again:
@@ -84,13 +84,13 @@ class Replay:
                 )
         else:
             # Between two backward passes lies a forward pass: calls that the former recalled are done.
-            self._calls = deque((each for each in self._calls if not each.recalled), maxlen=REMEMBERED)
+            self._calls = deque((earlier for earlier in self._calls if not earlier.recalled), maxlen=REMEMBERED)
         self._calls.append(call)
         return call, False
 
     def _first(self, call: RememberedCall) -> RememberedCall | None:
         """Returns the remembered call that read the same; None where there is none."""
-        similar = [each for each in self._calls if each.kind == call.kind]
+        similar = [earlier for earlier in self._calls if earlier.kind == call.kind]
         if not similar:
             return None
         differences = zip(_differences("rows", similar, call), _differences("integers", similar, call), strict=True)
@@ -112,7 +112,7 @@ def _differences(name: str, similar: list[RememberedCall], call: RememberedCall)
     if not marks.numel():
         return [0.0] * len(similar)
     scales = marks.abs().amax(1).clamp(min=torch.finfo(marks.dtype).tiny)
-    others = torch.stack([getattr(each, name).view(-1, PROJECTIONS) for each in similar])
+    others = torch.stack([getattr(earlier, name).view(-1, PROJECTIONS) for earlier in similar])
     differences: list[float] = ((others - marks).abs().amax(2) / scales).amax(1).tolist()
     return differences
 
@@ -120,16 +120,16 @@ def _differences(name: str, similar: list[RememberedCall], call: RememberedCall)
 def _remembered(views: Views, head: int) -> RememberedCall:
     """Returns a call with its marks; they are copies, so that nothing of the call is kept alive."""
     tensors = list(_tensors(views))
-    rows = [_marks(each.detach()) for each in tensors if each.is_floating_point()]
-    integers = [_marks(each) for each in tensors if not each.is_floating_point()]
+    rows = [_marks(tensor.detach()) for tensor in tensors if tensor.is_floating_point()]
+    integers = [_marks(tensor) for tensor in tensors if not tensor.is_floating_point()]
     nothing = torch.empty(0, device=views.device)
-    kind = (head, views.chunk, *((each.shape, each.dtype) for each in tensors), views.device)
+    kind = (head, views.chunk, *((tensor.shape, tensor.dtype) for tensor in tensors), views.device)
     return RememberedCall(kind, torch.cat([nothing, *rows]), torch.cat([nothing.double(), *integers]))
 
 
 def _tensors(views: Views) -> Iterator[Tensor]:
     """Yields every tensor of a call once."""
-    values: list[object] = [getattr(views, each.name) for each in fields(views)]
+    values: list[object] = [getattr(views, attribute.name) for attribute in fields(views)]
     seen: set[int] = set()
     while values:
         value = values.pop()

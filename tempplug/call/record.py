@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tempplug.between_calls import Unchanged
 from tempplug.block import Block
+from tempplug.call.between_calls import Unchanged
 from tempplug.metrics import effective_negatives
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
@@ -46,8 +46,8 @@ def _some_positives(roles: PairRoles) -> tuple[Tensor, Tensor]:
     stride = max(1, roles.anchors * roles.candidates >> 20)
     chosen = torch.arange(0, roles.anchors, stride, device=roles.device)
     columns = torch.arange(roles.candidates, device=roles.device)
-    found, column = roles.positive(chosen[:, None], columns[None, :]).nonzero(as_tuple=True)
-    return chosen[found], column
+    row, column = roles.positive(chosen[:, None], columns[None, :]).nonzero(as_tuple=True)
+    return chosen[row], column
 
 
 def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,17 +59,17 @@ def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
         there = block.term(block.excluded, rows, columns, negatives, True) == 0
         rows, columns, negatives = rows[there], columns[there], negatives[there]
     terms = block.term(block.terms, rows, columns, negatives, True)
-    found = [block.logit_map.at(rows, columns, paired=True).temperature(negatives)]
+    temperatures = [block.logit_map.at(rows, columns, paired=True).temperature(negatives)]
     if block.statistics is None:
-        return found[0], negatives, terms
+        return temperatures[0], negatives, terms
     if roles.positives is not None:
         rows = torch.arange(roles.anchors, device=roles.device)
         columns = roles.positive_columns
     else:
         rows, columns = _some_positives(roles)
     positives = block.similarity(rows, columns)
-    found.append(block.logit_map.at(rows, columns, paired=True).temperature(positives))
-    return torch.cat(found), negatives, terms
+    temperatures.append(block.logit_map.at(rows, columns, paired=True).temperature(positives))
+    return torch.cat(temperatures), negatives, terms
 
 
 def _effective_negatives(block: Block) -> Tensor:
@@ -93,15 +93,15 @@ def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str,
     if not len(temperatures):
         temperatures = temperatures.new_full((1,), torch.nan)
     at_bound = torch.zeros_like(temperatures, dtype=torch.bool)
-    found = []
+    on_bounds = []
     for name, bound in strategy.bounds().items():
         on_this = (temperatures - bound).abs() <= ON_BOUND * bound
         at_bound |= on_this
-        found.append((name, bound, on_this))
+        on_bounds.append((name, bound, on_this))
     share = at_bound.to(temperatures.dtype).mean()
-    if found and not strategy.warned_of_bounds and float(share) > NEARLY_ALL:
+    if on_bounds and not strategy.warned_of_bounds and float(share) > NEARLY_ALL:
         strategy.warned_of_bounds = True
-        shares = " and ".join(f"{on.to(share).mean():.1%} on {name}={bound:g}" for name, bound, on in found if on.any())
+        shares = " and ".join(f"{on.to(share).mean():.1%} on {name}={bound:g}" for name, bound, on in on_bounds if on.any())
         warnings.warn(
             f"strategy '{strategy.name}': nearly all temperatures lie on a bound, where they no longer adapt: {shares}. "
             f"To let them adapt, {strategy.remedy}.",
@@ -121,14 +121,14 @@ class Step:
     """What a call keeps for its record.
 
     Attributes:
-        given: labels and masks of the call; None where it had none.
+        unchanged: labels and masks of the call; None where it had none.
         blocks: of all heads, without gradient.
         row_losses: of each head, and which rows have a positive (None: all).
         zero_norm: which rows had no norm, for every input that held some.
         sums: whether statistics hold sums of a pair function, of which there is no softmax.
     """
 
-    given: Unchanged | None
+    unchanged: Unchanged | None
     blocks: list[Block] = field(default_factory=list)
     row_losses: list[tuple[Tensor, Tensor | None]] = field(default_factory=list)
     zero_norm: list[Tensor] = field(default_factory=list)
@@ -149,8 +149,8 @@ def _total(counts: list[Tensor], device: torch.device) -> Tensor:
 @torch.no_grad()
 def build_record(step: Step, strategy: Strategy) -> StepRecord:
     """Returns the record of a call; raises `RuntimeError` where labels or masks were changed in place since the call."""
-    if step.given is not None:
-        step.given.check("record")
+    if step.unchanged is not None:
+        step.unchanged.check("record")
     means = [losses.mean() if valid is None else losses.sum() / valid.sum().clamp(min=1) for losses, valid in step.row_losses]
     loss = means[0] if len(means) == 1 else torch.stack(means).sum()
     nothing, device = loss.new_empty(0), loss.device
@@ -162,16 +162,16 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     def over_rows(values: list[Tensor], of_softmax: bool = False) -> Tensor:
         if of_softmax and step.sums:
             return loss.new_tensor(math.nan)
-        kept = [value[rows.positive_count > 0] for value, (_, rows) in zip(values, with_rows, strict=True)]
-        return torch.cat([nothing, *kept]).mean()
+        with_positive = [value[rows.positive_count > 0] for value, (_, rows) in zip(values, with_rows, strict=True)]
+        return torch.cat([nothing, *with_positive]).mean()
 
     statistics = [rows for _, rows in with_rows]
-    positive = over_rows([each.positive_similarity for each in statistics])
+    positive = over_rows([rows.positive_similarity for rows in statistics])
     potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
     nan, distances = loss.new_tensor(math.nan), all(block.scores is None for block in step.blocks)
     effective = [] if step.sums else [_effective_negatives(block) for block in step.blocks]
-    scale = over_rows([torch.sigmoid(each.negative_lse - each.positive_lse) for each in statistics], of_softmax=True)
-    infonce = [torch.logaddexp(each.positive_lse, each.negative_lse) - each.positive_logit for each in statistics]
+    scale = over_rows([torch.sigmoid(rows.negative_lse - rows.positive_lse) for rows in statistics], of_softmax=True)
+    infonce = [torch.logaddexp(rows.positive_lse, rows.negative_lse) - rows.positive_logit for rows in statistics]
     return StepRecord(
         loss=loss,
         infonce=over_rows(infonce, of_softmax=True),
@@ -182,9 +182,9 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
         uniformity=potentials.logsumexp(0) - math.log(len(negatives)) if distances and len(negatives) else nan,
         positive_probability=1 - scale,
         gradient_scale=scale,
-        effective_negatives=torch.cat([nothing, *(each.reshape(1).to(nothing) for each in effective)]).nanmean(),
-        zero_norm_rows=_total([each.sum() for each in step.zero_norm], device),
-        anchors_without_negative=_total([_without_negatives(each, step.sums).sum() for each in statistics], device),
+        effective_negatives=torch.cat([nothing, *(count.reshape(1).to(nothing) for count in effective)]).nanmean(),
+        zero_norm_rows=_total([mask.sum() for mask in step.zero_norm], device),
+        anchors_without_negative=_total([_without_negatives(rows, step.sums).sum() for rows in statistics], device),
         negatives_left_out=(terms == -torch.inf).to(loss.dtype).mean(),
         negative_weight=terms[terms > -torch.inf].exp().mean(),
         floor_hits=getattr(strategy, "floor_hits", torch.zeros((), dtype=torch.int64, device="cpu")).detach().clone(),

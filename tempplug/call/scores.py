@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.call.parts import Parts
+from tempplug.call.read import check_rows, read_row_arguments
 from tempplug.distributed import rows_of_one
 from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
@@ -17,18 +19,16 @@ from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm
 from tempplug.options import COLDEST
-from tempplug.parts import Parts
 from tempplug.precision import at_least_float32
-from tempplug.read import check_rows, read_row_arguments
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
 
 
-def read_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> Views:
+def read_scores(parts: Parts, scores: Tensor, arguments: dict[str, Any]) -> Views:
     """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
-    refuse_fake(scores, *given.values())
+    refuse_fake(scores, *arguments.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
-        if name in given:
+        if name in arguments:
             raise ConfigError(f"{name}= is no argument of from_scores: scores of hard negatives are the columns from N on.")
     refuse_cosines_only(parts)
     if scores.ndim != 2 or 0 in scores.shape:
@@ -39,17 +39,17 @@ def read_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> Views:
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
-    check_read(given, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
-    labels, index, uncertainty = check_rows(given, device, size, columns, parts.read_by_terms)
+    check_read(arguments, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
+    labels, index, uncertainty = check_rows(arguments, device, size, columns, parts.read_by_terms)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
-    own = columns if masks else size
-    rows = {"view_a": anchors, "view_b": candidates[:own]}
-    if columns > own:
-        rows["hard_negatives"] = candidates[own:]
-    units = UnitRows.apart(rows)
+    view_b_size = columns if masks else size
+    rows = {"view_a": anchors, "view_b": candidates[:view_b_size]}
+    if columns > view_b_size:
+        rows["hard_negatives"] = candidates[view_b_size:]
+    units = UnitRows.of_tensors(rows)
     return Views(
         own=units,
         everyone=units,
@@ -60,10 +60,10 @@ def read_scores(parts: Parts, scores: Tensor, given: dict[str, Any]) -> Views:
         all_labels=labels,
         index=index,
         uncertainty=uncertainty,
-        positive_mask=given.get("positive_mask"),
-        negative_mask=given.get("negative_mask"),
+        positive_mask=arguments.get("positive_mask"),
+        negative_mask=arguments.get("negative_mask"),
         scores=scores,
-        row_arguments=read_row_arguments(parts, given, rows),
+        row_arguments=read_row_arguments(parts, arguments, rows),
     )
 
 
@@ -72,7 +72,7 @@ def _check_range(scores: Tensor) -> None:
     if unread(scores.device):
         return
     limit = torch.finfo(scores.dtype).max * COLDEST / 10  # of sums as well
-    low, high = (each.item() for each in torch.aminmax(scores.detach()))
+    low, high = (extreme.item() for extreme in torch.aminmax(scores.detach()))
     if not (-limit <= low and high <= limit):
         check_finite("scores", scores)
         raise NonFiniteError(

@@ -27,12 +27,14 @@ class Unchanged:
 
     __slots__ = ("_seen",)
 
-    def __init__(self, given: Mapping[str, object], layout_takes: Set[str]) -> None:
-        found = [(name, given[name]) for name in _READ_AGAIN if name in given and name in layout_takes]
+    def __init__(self, arguments: Mapping[str, object], layout_takes: Set[str]) -> None:
+        read_again = [(name, arguments[name]) for name in _READ_AGAIN if name in arguments and name in layout_takes]
         # What is no tensor is refused later. Changes of tensors made in inference mode are possible in that mode alone, and
         # torch does not count them.
         self._seen = [
-            (name, each, each._version) for name, each in found if isinstance(each, Tensor) and not each.is_inference()
+            (name, value, value._version)
+            for name, value in read_again
+            if isinstance(value, Tensor) and not value.is_inference()
         ]
 
     def watch(self, loss: Tensor) -> None:
@@ -70,15 +72,15 @@ class Unlearned:
         """Checks what changed since the last call; returns whether anything is left to watch."""
         if self._watched is None:
             self._watched = {
-                name: (each, each._version, each.detach().clone())
-                for name, each in loss_fn.named_parameters()
-                if _readable(each)
+                name: (parameter, parameter._version, parameter.detach().clone())
+                for name, parameter in loss_fn.named_parameters()
+                if _readable(parameter)
             }
         else:
             self._watched = {name: seen for name, seen in self._watched.items() if seen[0]._version == seen[1]}
         self._calls += 1
         training = loss_fn.training and torch.is_grad_enabled()
-        if training and self._encoder is not None and any(_has_gradient(each) for each, *_ in self._watched.values()):
+        if training and self._encoder is not None and any(_has_gradient(parameter) for parameter, *_ in self._watched.values()):
             self._with_gradient += 1
             if self._with_gradient % CALLS == 0 and _changed(*self._encoder):
                 self._warn(dict(loss_fn.named_parameters()))
@@ -88,7 +90,9 @@ class Unlearned:
     def end(self, view: Tensor | Sequence[Tensor]) -> None:
         """Notes what the call itself changed, as a strategy does that keeps its parameter within bounds."""
         if self._watched is not None:
-            self._watched = {name: (each, each._version, start) for name, (each, _, start) in self._watched.items()}
+            self._watched = {
+                name: (parameter, parameter._version, start) for name, (parameter, _, start) in self._watched.items()
+            }
         embeddings = view if isinstance(view, Tensor) else view[0]
         if self._encoder is None and embeddings.grad_fn is not None:
             encoder = _parameter_of(embeddings)
@@ -100,9 +104,9 @@ class Unlearned:
     def _warn(self, parameters: dict[str, nn.Parameter]) -> None:
         unlearned = [
             name
-            for name, (each, _, start) in (self._watched or {}).items()
+            for name, (parameter, _, start) in (self._watched or {}).items()
             # A parameter of the strategy that was replaced is no fault.
-            if parameters.get(name) is each and _has_gradient(each) and torch.equal(each, start)
+            if parameters.get(name) is parameter and _has_gradient(parameter) and torch.equal(parameter, start)
         ]
         if unlearned:
             warnings.warn(
@@ -149,7 +153,9 @@ def _parameter_of(embeddings: Tensor) -> nn.Parameter | None:
         variable = getattr(node, "variable", None)
         if _readable(variable):
             return variable
-        following = {each for each, _ in (() if node is None else node.next_functions) if each is not None} - seen
+        following = {
+            next_node for next_node, _ in (() if node is None else node.next_functions) if next_node is not None
+        } - seen
         seen |= following
         nodes.extend(following)
     return None

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import BatchOfBlock, Block
-from tempplug.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.memory import Call
+from tempplug.call.read import read_embeddings
+from tempplug.call.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
+from tempplug.call.replay import ADVICE, RememberedCall
+from tempplug.call.ring import Ring, make_ring
+from tempplug.call.scores import read_scores
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import (
@@ -28,13 +34,7 @@ from tempplug.inputs import (
     unread,
 )
 from tempplug.layouts import Views
-from tempplug.memory import Call
 from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
-from tempplug.read import read_embeddings
-from tempplug.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
-from tempplug.replay import ADVICE, RememberedCall
-from tempplug.ring import Ring, make_ring
-from tempplug.scores import read_scores
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import refuse_fake, valueless
@@ -67,16 +67,16 @@ class Run(Call):
     remembered: RememberedCall | None = None
     again: bool = False
 
-    def of_embeddings(self, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Tensor:
-        """Returns the loss of raw embeddings, reduced; ``given`` holds the optional arguments of the call that were given."""
-        views = read_embeddings(self, view_a, view_b, given)
+    def of_embeddings(self, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> Tensor:
+        """Returns the loss of raw embeddings, reduced; ``arguments`` holds the optional ones that were given."""
+        views = read_embeddings(self, view_a, view_b, arguments)
         if views.own.without is not None:
             self.step.zero_norm.append(views.own.without)
         return self._loss(views)
 
-    def of_scores(self, scores: Tensor, _: None, given: dict[str, Any]) -> Tensor:
+    def of_scores(self, scores: Tensor, _: None, arguments: dict[str, Any]) -> Tensor:
         """Returns the loss of similarities [N, M] that the caller computed, reduced."""
-        return self._loss(read_scores(self.parts, scores, given))
+        return self._loss(read_scores(self.parts, scores, arguments))
 
     def _loss(self, views: Views) -> Tensor:
         parts, step = self.parts, self.step
@@ -94,13 +94,13 @@ class Run(Call):
                 return self._without_positives(views, blocks[0].roles.anchors)
         losses, valid = self._row_losses(blocks, views)
         if len(losses) == 1 and valid[0] is None:
-            row_losses, kept = losses[0], None
+            row_losses, has_loss = losses[0], None
         else:
-            row_losses, kept = over_directions(losses, valid)
-            if kept is not None:
+            row_losses, has_loss = over_directions(losses, valid)
+            if has_loss is not None:
                 row_losses = with_nan(row_losses, views)
-        step.row_losses.append((row_losses.detach(), kept))
-        return over_anchors(row_losses, kept, views, parts.reduction)
+        step.row_losses.append((row_losses.detach(), has_loss))
+        return over_anchors(row_losses, has_loss, views, parts.reduction)
 
     def _without_positives(self, views: Views, anchors: int) -> Tensor:
         """Returns the loss of a call in which no anchor has a positive, 0; the first such call warns."""
@@ -158,7 +158,7 @@ class Run(Call):
                 "hard_negative_mask= and no layout with hard=own."
             )
         if self.parts.terms:
-            main = None if block.paired else next(each.pairs for each in blocks if each.pairs is not None)
+            main = None if block.paired else next(other.pairs for other in blocks if other.pairs is not None)
             block.pairs = pairs_of(block, views, block.positive_similarity, main)
             block.terms = self._terms(block, block.pairs, views, number)
 
@@ -220,9 +220,9 @@ class Run(Call):
                 f"again where gather='ring': use gather=True, or {ADVICE}."
             )
         if not (number or self.again or self.step.row_losses):  # once for all heads
-            given = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+            arguments = {name: {source: local for source, (local, _) in of.items()} for name, of in views.row_arguments.items()}
             for term in self.counting:
-                term.observe(given)
+                term.observe(arguments)
         counted = self._made(("terms", number), lambda: term_maps([term for term in meant if term.observes], pairs))
         return counted + term_maps([term for term in meant if not term.observes], pairs)
 
@@ -270,15 +270,15 @@ class Run(Call):
     def _statistics(self, blocks: list[Block], wanted: Wanted, maps: Sequence[LogitMap]) -> list[RowStatistics]:
         """Returns the statistics of the rows of each block, or of one where all blocks share a softmax."""
         if self.ring is None:
-            found, self.step.engine = statistics_of(self.parts.engine, blocks, maps, wanted, self.plain)
+            statistics, self.step.engine = statistics_of(self.parts.engine, blocks, maps, wanted, self.plain)
         else:
-            found, self.step.engine = self.ring.statistics(blocks, maps, wanted)
+            statistics, self.step.engine = self.ring.statistics(blocks, maps, wanted)
         if self.parts.layout.joint:
-            found = [joined(found, [block.paired for block in blocks], wanted.pair_function)]
-        if self.parts.terms and (of_rows := [each for each in self.parts.terms if each.reads_rows]):
-            joined_rows = zip(found, blocks, maps, strict=False)
-            found = [with_row_terms(of_rows, rows, block.roles, logit_map) for rows, block, logit_map in joined_rows]
-        return found
+            statistics = [joined(statistics, [block.paired for block in blocks], wanted.pair_function)]
+        if self.parts.terms and (of_rows := [term for term in self.parts.terms if term.reads_rows]):
+            joined_rows = zip(statistics, blocks, maps, strict=False)
+            statistics = [with_row_terms(of_rows, rows, block.roles, logit_map) for rows, block, logit_map in joined_rows]
+        return statistics
 
     def _counts_negatives(self) -> bool:
         """Returns whether something reads how many negatives are left in."""
@@ -329,8 +329,8 @@ def dense_logits(
     """Returns the logits of view_a's rows against view_b's, [B, M]; see `tempplug.ContrastiveLoss.logits`."""
     refuse_fake(view_a, view_b)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-    given = {"labels": labels, "index": index, "uncertainty": uncertainty}
-    check_read(given, strategy)
+    arguments = {"labels": labels, "index": index, "uncertainty": uncertainty}
+    check_read(arguments, strategy)
     size, dimension = check_embeddings("view_a", view_a, device).shape
     check_embeddings("view_b", view_b, device, dimension)
     check_finite("view_a", view_a)
@@ -339,7 +339,7 @@ def dense_logits(
     if isinstance(checked, tuple):
         raise ShapeError("uncertainty is a pair; wanted one tensor [B], of view_a.")
     with torch.autocast(device.type, enabled=False):
-        anchors, candidates = (unit_rows(each)[0] for each in common_type(view_a, view_b))
+        anchors, candidates = (unit_rows(view)[0] for view in common_type(view_a, view_b))
         paired = min(len(anchors), len(candidates))
         batch = Batch(
             positive_similarity=(anchors[:paired] * candidates[:paired]).sum(1).detach(),

@@ -24,13 +24,13 @@ from tempplug.types import EngineName, RowStatistics, Wanted
 
 def terms_of(terms: Sequence[NegativeTerm], block: Block) -> list[NegativeTerm]:
     """Returns those of the terms that are meant for a block."""
-    return [each for each in terms if not each.blocks or block.name in each.blocks]
+    return [term for term in terms if not term.blocks or block.name in term.blocks]
 
 
 def term_maps(terms: Sequence[NegativeTerm], pairs: Pairs) -> tuple[TermMap, ...]:
     """Returns the term maps of a block."""
-    found = [term.prepare(pairs) for term in terms]
-    return tuple(each for each in found if each is not None)
+    maps = [term.prepare(pairs) for term in terms]
+    return tuple(term_map for term_map in maps if term_map is not None)
 
 
 def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None) -> Pairs:
@@ -56,16 +56,16 @@ def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None)
 
 def _argument(views: Views, parts: Sequence[Part], name: str, of_row: bool = False) -> Tensor:
     """Returns what a call gives of the rows of some parts, one behind the other; see `Pairs`."""
-    given, found = views.row_arguments.get(name, {}), []
+    values, tensors = views.row_arguments.get(name, {}), []
     for part in parts:
-        if part.name in given:
-            found.append(given[part.name][part.everyone])
-        elif of_row and part.name == "hard_negatives" and views.hard_rows is not None and "view_a" in given:
-            found.append(given["view_a"][True][views.hard_rows - views.start])
+        if part.name in values:
+            tensors.append(values[part.name][part.everyone])
+        elif of_row and part.name == "hard_negatives" and views.hard_rows is not None and "view_a" in values:
+            tensors.append(values["view_a"][True][views.hard_rows - views.start])
         else:
-            wanted = ", ".join(f"'{each}': ..." for each in dict.fromkeys([*given, *(each.name for each in parts)]))
+            wanted = ", ".join(f"'{source}': ..." for source in dict.fromkeys([*values, *(part.name for part in parts)]))
             raise ShapeError(f"{name}= is needed of {part.name}, too: pass {name}={{{wanted}}}.")
-    return torch.cat(found)
+    return torch.cat(tensors)
 
 
 def statistics_of(
@@ -77,12 +77,12 @@ def statistics_of(
     # The sums of a block and its mirror image come from one pass.
     mirrored = last.mirrors_first and maps[-1] is maps[0] and not (wanted.needs_pairs or terms or last.terms)
     first.alone = mirrored or len(blocks) == 1
-    found, used = row_statistics(engine, first, maps[0], mirrored=mirrored, wanted=wanted, terms=terms, plain=plain)
-    if len(found) < len(blocks):
-        for block, logit_map in zip(blocks[len(found) :], maps[len(found) :], strict=True):
+    statistics, used = row_statistics(engine, first, maps[0], mirrored=mirrored, wanted=wanted, terms=terms, plain=plain)
+    if len(statistics) < len(blocks):
+        for block, logit_map in zip(blocks[len(statistics) :], maps[len(statistics) :], strict=True):
             terms = block.terms + block.excluded
-            found += row_statistics(engine, block, logit_map, wanted=wanted, terms=terms, plain=plain)[0]
-    return found, used
+            statistics += row_statistics(engine, block, logit_map, wanted=wanted, terms=terms, plain=plain)[0]
+    return statistics, used
 
 
 def joined(blocks: Sequence[RowStatistics], paired: Sequence[bool], pair_function: PairFunction | None) -> RowStatistics:
@@ -96,14 +96,14 @@ def joined(blocks: Sequence[RowStatistics], paired: Sequence[bool], pair_functio
     first = blocks[0]
     if first.top_logits is not None:
         raise ConfigError("the most similar negatives of a row are not known of several blocks: use directions=ab.")
-    with_positive = [each.positive_lse for each, holds in zip(blocks, paired, strict=True) if holds]
-    negatives = torch.stack([each.negative_lse for each in blocks])
-    means = [each.negative_similarity for each in blocks if each.negative_similarity is not None]
+    with_positive = [block.positive_lse for block, holds in zip(blocks, paired, strict=True) if holds]
+    negatives = torch.stack([block.negative_lse for block in blocks])
+    means = [block.negative_similarity for block in blocks if block.negative_similarity is not None]
     return replace(
         first,
         positive_lse=with_positive[0] if len(with_positive) == 1 else _total(torch.stack(with_positive), pair_function),
         negative_lse=_total(negatives, pair_function),
-        negative_count=torch.stack([each.negative_count.expand_as(first.negative_lse) for each in blocks]).sum(0),
+        negative_count=torch.stack([block.negative_count.expand_as(first.negative_lse) for block in blocks]).sum(0),
         negative_similarity=(negatives.detach().softmax(0).nan_to_num() * torch.stack(means)).sum(0) if means else None,
     )
 
@@ -127,6 +127,6 @@ def with_row_terms(
         )
     lowest = torch.full_like(statistics.positive_similarity.detach(), -1.0)
     lse, lowest = statistics.negative_lse, at_positives(logit_map, roles).logit(lowest).detach()
-    for each in terms:
-        lse = each.negative_lse(lse, statistics.positive_logit, statistics.negative_count, lowest)
+    for term in terms:
+        lse = term.negative_lse(lse, statistics.positive_logit, statistics.negative_count, lowest)
     return replace(statistics, negative_lse=lse)

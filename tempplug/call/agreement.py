@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.call.memory import MOST_KINDS, Call
+from tempplug.call.parts import Parts
 from tempplug.distributed import Agreement
 from tempplug.layouts import Views
-from tempplug.memory import MOST_KINDS, Call
 from tempplug.negatives.base import joined_spec
 from tempplug.options import format_spec
 from tempplug.part import Part
-from tempplug.parts import Parts
 
 _SETTING = ("reduction", "gather", "training", "torch.is_grad_enabled()", "the number of heads", "the device")
 _LEADING = {"queue": "K", "hard_negatives": "H"}
@@ -37,7 +37,7 @@ def agreement_of(call: Call, views: Views, raw: Mapping[str, Any]) -> Agreement:
     # Each part has its options in a dictionary of its own, which is another where they were set again.
     parts, memory = call.parts, call.memory
     configured = parts.strategy, parts.objective, parts.layout, *parts.terms
-    options = [getattr(part, "options", part) for part in configured]
+    options = [getattr(component, "options", component) for component in configured]
     modes = parts.reduction, parts.gather, call.training, torch.is_grad_enabled(), call.heads, views.device.type
     key = (*map(id, options), modes, _kind(raw))
     if key not in memory.agreements:
@@ -53,7 +53,7 @@ def _kind(argument: Any) -> Hashable:
     if isinstance(argument, Tensor):
         return argument.shape, argument.dtype, argument.requires_grad
     if isinstance(argument, Mapping):
-        return tuple((name, _kind(each)) for name, each in argument.items())
+        return tuple((name, _kind(value)) for name, value in argument.items())
     return tuple(map(_kind, argument)) if isinstance(argument, tuple | list) else argument
 
 
@@ -80,13 +80,15 @@ def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]
     pair = views.uncertainty if isinstance(views.uncertainty, tuple) else None
     tensors |= {"uncertainty": None if pair else views.uncertainty}
     of_rows = "hard_negative_mask", *(("hard_negatives",) if views.hard_rows is not None else ())
-    found = [(name, _fact(name, each, 1 + (name in of_rows))) for name, each in tensors.items() if isinstance(each, Tensor)]
-    by_row = {name: {part: own for part, (own, _) in of.items()} for name, of in views.row_arguments.items()}
+    facts = [
+        (name, _fact(name, tensor, 1 + (name in of_rows))) for name, tensor in tensors.items() if isinstance(tensor, Tensor)
+    ]
+    by_row = {name: {source: local for source, (local, _) in of.items()} for name, of in views.row_arguments.items()}
     if pair:
         by_row["uncertainty"] = dict(zip(("view_a", "view_b"), pair, strict=True))
     for name, of in by_row.items():
-        found.append((name, ", ".join(f"{_fact(part, each, 1)} of {part}" for part, each in of.items())))
-    return found
+        facts.append((name, ", ".join(f"{_fact(source, tensor, 1)} of {source}" for source, tensor in of.items())))
+    return facts
 
 
 def _fact(name: str, tensor: Tensor, free: int) -> str:

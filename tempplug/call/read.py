@@ -12,10 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from tempplug import distributed
-from tempplug.agreement import agreement_of
+from tempplug.call.agreement import agreement_of
+from tempplug.call.memory import Call, Memory, Plan
+from tempplug.call.parts import Parts
 from tempplug.distributed import Rows
 from tempplug.embeddings import RowOrder, UnitRows, unit_groups
-from tempplug.errors import ShapeError
+from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import (
     check_embeddings,
     check_finite,
@@ -30,8 +32,7 @@ from tempplug.inputs import (
 )
 from tempplug.layouts import Sizes, Views
 from tempplug.layouts.base import plan_of
-from tempplug.memory import Call, Memory, Plan
-from tempplug.parts import Parts
+from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake, shared
 
@@ -45,16 +46,21 @@ _MARKED = "marked"
 
 
 def split_heads(
-    view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None
+    view_a: Tensor | Sequence[Tensor], view_b: Tensor | Sequence[Tensor] | None, objective: Objective
 ) -> list[tuple[Tensor, Tensor | None]]:
     """Returns the pair of views of each projection head; one pair where the views are tensors.
 
     Raises:
         ShapeError: only one of them is a list, or the lists differ in length or are empty.
+        ConfigError: the objective takes one head alone.
     """
     if isinstance(view_a, list | tuple):
         if not isinstance(view_b, list | tuple) or len(view_a) != len(view_b) or not view_a:
             raise ShapeError("view_a is a list of heads, so view_b must be a list of as many, at least one.")
+        if len(view_a) > 1 and objective.observes:
+            raise ConfigError(
+                f"objective '{objective.name}' has one state for each example: it takes one head, not {len(view_a)}."
+            )
         return list(zip(view_a, view_b, strict=True))
     if isinstance(view_b, list | tuple):
         raise ShapeError("view_b is a list of heads, so view_a must be a list of as many.")
@@ -67,21 +73,21 @@ def device_of(views: object) -> torch.device:
     return first.device if isinstance(first, Tensor) else torch.device("cpu")
 
 
-def read_embeddings(call: Call, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Views:
+def read_embeddings(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> Views:
     """Returns the unit rows of one head of a call, and what describes them, of all processes; raises as a call."""
     parts, memory = call.parts, call.memory
     if not parts.gather:
-        return _read_own(call, view_a, view_b, given)
+        return _read_own(call, view_a, view_b, arguments)
     device = device_of(view_a)
     with distributed.refused_together(device, True):
-        views = _read_own(call, view_a, view_b, given)
+        views = _read_own(call, view_a, view_b, arguments)
         if not distributed.active():
             return views
         of_anchors = {"labels": views.labels, "index": views.index}
         for part in (parts.strategy, parts.objective):
-            part.check_call({name: each for name, each in of_anchors.items() if each is not None})
+            part.check_call({name: value for name, value in of_anchors.items() if value is not None})
         mark = 0 if _MARKED in memory.checked else distributed.mark_of(view_a)
-        agreement = agreement_of(call, views, {"view_a": view_a, "view_b": view_b, **given})
+        agreement = agreement_of(call, views, {"view_a": view_a, "view_b": view_b, **arguments})
     # Nothing that this process alone could refuse comes after this line.
     rows, of_hard = distributed.share_sizes(views.size, views.sizes().hard, device, mark, agreement)
     memory.checked.add(_MARKED)
@@ -97,64 +103,66 @@ def read_embeddings(call: Call, view_a: Tensor, view_b: Tensor | None, given: di
 
 def _gather(views: Views, of_hard: Rows) -> None:
     """Sets the rows of all processes, by one collective."""
-    own = views.own.by_name()
-    names = [name for name in own if name != "queue"]  # which is the same in every process
+    local = views.own.by_name()
+    names = [name for name in local if name != "queue"]  # which is the same in every process
     of_negatives = {"hard_rows": views.hard_rows, "hard_mask": views.hard_mask}
     described = {"all_labels": views.labels, **of_negatives}
-    fields = {name: each for name, each in described.items() if each is not None}
-    arguments = [(values, part) for values in views.row_arguments.values() for part in values if part != "queue"]
-    kinds = [*names, *fields, *(part for _, part in arguments)]
+    fields = {name: value for name, value in described.items() if value is not None}
+    arguments = [(values, source) for values in views.row_arguments.values() for source in values if source != "queue"]
+    kinds = [*names, *fields, *(source for _, source in arguments)]
     rows = [of_hard if name == "hard_negatives" or name in of_negatives else views.rows for name in kinds]
-    mine = [*(own[name] for name in names), *fields.values(), *(values[part][0] for values, part in arguments)]
+    mine = [*(local[name] for name in names), *fields.values(), *(values[source][0] for values, source in arguments)]
     gathered = iter(distributed.gather_all(mine, rows))
-    views.everyone = UnitRows.apart(own | dict(zip(names, gathered, strict=False)))
+    views.everyone = UnitRows.of_tensors(local | dict(zip(names, gathered, strict=False)))
     for name in fields:
         setattr(views, name, next(gathered))
-    for values, part in arguments:
-        values[part] = values[part][0], next(gathered)
+    for values, source in arguments:
+        values[source] = values[source][0], next(gathered)
 
 
-def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Views:
+def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> Views:
     """Returns what `read_embeddings` does, of this process alone; of a kind of call the checks are made once."""
     parts, memory = call.parts, call.memory
-    kind = None if call.plain else _kind(parts, view_a, view_b, given)
+    kind = None if call.plain else _kind(parts, view_a, view_b, arguments)
     plan, uncertainty = memory.plans.get(kind), None
-    queue, labels, index = given.get("queue"), given.get("labels"), given.get("index")
-    hard = owned = given.get("hard_negatives")
+    queue, labels, index = arguments.get("queue"), arguments.get("labels"), arguments.get("index")
+    hard = owned = arguments.get("hard_negatives")
     if plan is None:
-        refuse_fake(view_a, view_b, *given.values())
-        raw = {"view_a": view_a, "view_b": view_b, **given}
-        (view_a, view_b, queue, hard), labels, index, uncertainty = _check(parts, memory, view_a, view_b, given)
+        refuse_fake(view_a, view_b, *arguments.values())
+        raw = {"view_a": view_a, "view_b": view_b, **arguments}
+        (view_a, view_b, queue, hard), labels, index, uncertainty = _check(parts, memory, view_a, view_b, arguments)
         checked = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard, "labels": labels, "index": index}
         # What the checks convert to another type, they must see again.
-        by_shape = kind is not None and given.keys() <= _BY_SHAPE
+        by_shape = kind is not None and arguments.keys() <= _BY_SHAPE
         plan = _plan(parts, checked, owned)
-        if by_shape and all(each is None or checked.get(name, each).dtype is each.dtype for name, each in raw.items()):
+        if by_shape and all(value is None or checked.get(name, value).dtype is value.dtype for name, value in raw.items()):
             memory.keep_plan(kind, plan)
     elif hard is not None and hard.ndim == 3:
         hard = hard.flatten(0, 1)
     embeddings = [view_a]
-    for each in (view_b, queue, hard):
-        if each is not None:
-            embeddings.append(each)
-    own = unit_groups(plan.order, embeddings, call.plain or parts.engine == "dense")
-    if own.without is not None:
-        _check_rows_without_norm(call, own, given)
+    for tensor in (view_b, queue, hard):
+        if tensor is not None:
+            embeddings.append(tensor)
+    units = unit_groups(plan.order, embeddings, call.plain or parts.engine == "dense")
+    if units.without is not None:
+        _check_rows_without_norm(call, units, arguments)
     device, precision = view_a.device, view_a.dtype
-    views = Views(own, own, plan.rows, device, precision, plan.blocks, plan.hard_rows, None, labels, labels, index, uncertainty)
-    if given:
-        views.positive_mask, views.negative_mask = given.get("positive_mask"), given.get("negative_mask")
-        mask = given.get("hard_negative_mask")
+    views = Views(
+        units, units, plan.rows, device, precision, plan.blocks, plan.hard_rows, None, labels, labels, index, uncertainty
+    )
+    if arguments:
+        views.positive_mask, views.negative_mask = arguments.get("positive_mask"), arguments.get("negative_mask")
+        mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
         if parts.terms:
             rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": owned}
-            views.row_arguments = read_row_arguments(parts, given, rows)
+            views.row_arguments = read_row_arguments(parts, arguments, rows)
     return views
 
 
 def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | None) -> Plan:
     """Returns the plan of a call by its checked arguments; ``hard`` are the hard negatives as they were given."""
-    layout, sizes = parts.layout, {name: 0 if each is None else each.shape[0] for name, each in checked.items()}
+    layout, sizes = parts.layout, {name: 0 if tensor is None else tensor.shape[0] for name, tensor in checked.items()}
     view_a, owned = checked["view_a"], hard is not None and hard.ndim == 3
     if view_a is None:
         raise RuntimeError("a call has view_a.")
@@ -179,28 +187,28 @@ def _rows_of_hard_negatives(rows: int, of_each: int, device: torch.device) -> Te
     return torch.arange(rows, device=device).repeat_interleave(of_each)
 
 
-def _check_rows_without_norm(call: Call, own: UnitRows, given: Mapping[str, Any]) -> None:
+def _check_rows_without_norm(call: Call, units: UnitRows, arguments: Mapping[str, Any]) -> None:
     """Raises where the reason is that values are not finite, and warns of hard negatives that only fill up rows."""
-    for name, each in zip(own.order.names, own.raw, strict=True):
-        check_finite(name, each)
-    if "hard_negatives" in given and own.without is not None:
-        told = check_padding(own.without, given["hard_negatives"], given.get("hard_negative_mask"))
+    for name, tensor in zip(units.order.names, units.raw, strict=True):
+        check_finite(name, tensor)
+    if "hard_negatives" in arguments and units.without is not None:
+        told = check_padding(units.without, arguments["hard_negatives"], arguments.get("hard_negative_mask"))
         if told:
             call.memory.warn("padding", told)
 
 
-def _kind(parts: Parts, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> Hashable:
+def _kind(parts: Parts, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> Hashable:
     """Returns what the checks of shapes depend on; None where an argument is no ordinary tensor."""
     kind: list[Hashable] = [parts.layout, parts.strategy.name, parts.objective.name]
-    tensors = {"view_a": view_a, **given} if view_b is None else {"view_a": view_a, "view_b": view_b, **given}
-    for name, each in tensors.items():
-        if type(each) not in _PLAIN or each.is_nested or each.layout is not torch.strided:
+    tensors = {"view_a": view_a, **arguments} if view_b is None else {"view_a": view_a, "view_b": view_b, **arguments}
+    for name, tensor in tensors.items():
+        if type(tensor) not in _PLAIN or tensor.is_nested or tensor.layout is not torch.strided:
             return None
-        kind += name, each.shape, each.dtype, each.device
+        kind += name, tensor.shape, tensor.dtype, tensor.device
     return tuple(kind)
 
 
-def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, given: dict[str, Any]) -> tuple[Any, ...]:
+def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> tuple[Any, ...]:
     """Raises what is wrong; returns the embeddings in one type, labels, index and uncertainty."""
     layout, read_by_terms = parts.layout, parts.read_by_terms
     _warn_of_scale(parts.strategy, memory)
@@ -210,15 +218,15 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
         check_embeddings("view_b", view_b, device, dimension)
         if view_b.shape[0] != size and layout.name != "masks":
             raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-    check_read(given, parts.strategy, layout, read_by_terms | parts.objective.takes)
-    queue = check_embeddings("queue", given["queue"], device, dimension) if "queue" in given else None
-    hard, mask = given.get("hard_negatives"), given.get("hard_negative_mask")
+    check_read(arguments, parts.strategy, layout, read_by_terms | parts.objective.takes)
+    queue = check_embeddings("queue", arguments["queue"], device, dimension) if "queue" in arguments else None
+    hard, mask = arguments.get("hard_negatives"), arguments.get("hard_negative_mask")
     extra = check_hard_negatives(hard, device, size, dimension)
     if mask is not None:
         if hard is None or hard.ndim != 3:
             raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
         check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-    rows = check_rows(given, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
+    rows = check_rows(arguments, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
     return common_type(view_a, view_b, queue, extra), *rows
 
 
@@ -234,24 +242,24 @@ def _warn_of_scale(strategy: Strategy, memory: Memory) -> None:
 
 
 def check_rows(
-    given: Mapping[str, Any], device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
+    arguments: Mapping[str, Any], device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
 ) -> tuple[Any, ...]:
     """Returns labels and index as int64, and uncertainty, each None where not given; raises as `inputs.check_tensor`."""
     for name in ("positive_mask", "negative_mask"):
-        check_mask(name, given.get(name), device, (size, candidates))
-    labels, index = given.get("labels"), given.get("index")
+        check_mask(name, arguments.get(name), device, (size, candidates))
+    labels, index = arguments.get("labels"), arguments.get("index")
     if isinstance(index, Mapping) and "index" in read_by_terms:
         index = index.get("view_a")
     labels, index = check_integers("labels", labels, device, size), check_integers("index", index, device, size)
-    return labels, index, check_uncertainty(given.get("uncertainty"), device, size)
+    return labels, index, check_uncertainty(arguments.get("uncertainty"), device, size)
 
 
 def read_row_arguments(
-    parts: Parts, given: Mapping[str, Any], rows: Mapping[str, Tensor | None]
+    parts: Parts, arguments: Mapping[str, Any], rows: Mapping[str, Tensor | None]
 ) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
     """Returns what terms on negatives read of the rows, as of `tempplug.layouts.Views`, of one process; they check it."""
-    names = parts.read_by_terms & given.keys()
-    found = {name: check_row_argument(name, given[name], rows) for name in sorted(names)}
+    names = parts.read_by_terms & arguments.keys()
+    row_arguments = {name: check_row_argument(name, arguments[name], rows) for name in sorted(names)}
     for term in parts.terms:
-        term.check_arguments(found, parts.layout)
-    return {name: {part: (local[part], local[part]) for part in sorted(local)} for name, local in found.items()}
+        term.check_arguments(row_arguments, parts.layout)
+    return {name: {source: (local[source], local[source]) for source in sorted(local)} for name, local in row_arguments.items()}
