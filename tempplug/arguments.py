@@ -83,7 +83,7 @@ def split_specs(specs: str) -> list[str]:
     >>> split_specs("same-key+hardness:strength=1e+1")
     ['same-key', 'hardness:strength=1e+1']
     """
-    return [part.strip() for part in _JOINED.split(specs)]
+    return [spec.strip() for spec in _JOINED.split(specs)]
 
 
 def merge_spec(spec: str, pairs: Iterable[str]) -> tuple[str, dict[str, Any]]:
@@ -122,6 +122,6 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
     for flag, metavar, options, meaning in flags:
         group.add_argument(f"--{flag}", metavar=metavar, help=meaning, **options)
         # a flag of its own, as help would show a second spelling of the first
-        spelling, hidden = flag.replace("-", "_"), {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
-        group.add_argument(f"--{spelling}", dest=spelling, metavar=metavar, **{**options, **hidden})
+        spelling, suppressed = flag.replace("-", "_"), {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        group.add_argument(f"--{spelling}", dest=spelling, metavar=metavar, **{**options, **suppressed})
     return group

@@ -59,23 +59,23 @@ def check_entries(owner: Owner, index: Tensor, state: Tensor) -> None:
     if index.is_cuda:
         # Looking at values would wait for the device.
         torch._assert_async(((index >= 0) & (index < owner.size)).all())
-    elif (found := outside("index", index, owner.size)) is not None:
+    elif (position := outside("index", index, owner.size)) is not None:
         raise ConfigError(
-            f"index holds {found}; {owner.kind} '{owner.name}' has size={owner.size}, so positions run from 0 to "
+            f"index holds {position}; {owner.kind} '{owner.name}' has size={owner.size}, so positions run from 0 to "
             f"{owner.size - 1}."
         )
 
 
 def moved(old: Tensor, log_values: Tensor, gamma: float) -> Tensor:
     """Returns ln((1-γ)·e^old + γ·e^value); the value where there is no old one."""
-    kept = math.log1p(-gamma) if gamma < 1 else EMPTY
-    return torch.where(old == EMPTY, log_values, torch.logaddexp(old + kept, log_values + math.log(gamma)))
+    log_decay = math.log1p(-gamma) if gamma < 1 else EMPTY
+    return torch.where(old == EMPTY, log_values, torch.logaddexp(old + log_decay, log_values + math.log(gamma)))
 
 
 def of_all_processes(*values: Tensor) -> list[Tensor]:
     """Returns the rows of all processes, without gradient."""
     rows = distributed.share_rows(len(values[0]), values[0].device, gather=True)
-    return [distributed.gather(each.detach().contiguous(), rows) for each in values]
+    return [distributed.gather(value.detach().contiguous(), rows) for value in values]
 
 
 def log_means(log_values: Tensor, position: Tensor, examples: int) -> tuple[Tensor, Tensor]:

@@ -152,8 +152,8 @@ class Block:
     def term(self, terms: tuple[TermMap, ...], rows: Tensor, columns: Tensor, similarity: Tensor, paired: bool) -> Tensor:
         """Returns the sum of some terms of pairs, in the shape of their similarities."""
         total = torch.zeros_like(similarity)
-        for each in terms:
-            total = total + each.at(rows, columns, paired).term(similarity)
+        for term_map in terms:
+            total = total + term_map.at(rows, columns, paired).term(similarity)
         return total
 
 

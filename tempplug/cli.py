@@ -125,8 +125,8 @@ def _place(error: BaseException) -> str:
     from pathlib import Path
 
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if "tempplug" in frame.filename and Path(frame.filename) != Path(__file__)]
-    return ", line ".join(map(str, (Path((own or frames)[-1].filename).name, (own or frames)[-1].lineno))) if frames else "-"
+    ours = [frame for frame in frames if "tempplug" in frame.filename and Path(frame.filename) != Path(__file__)]
+    return ", line ".join(map(str, (Path((ours or frames)[-1].filename).name, (ours or frames)[-1].lineno))) if frames else "-"
 
 
 def _say(line: str) -> None:

@@ -53,7 +53,7 @@ def run(words: list[str]) -> object:
 
 
 def _parser() -> Parser:
-    commands = {**OWN_COMMANDS, **{each.name: each.summary for each in registry().all(CommandInfo)}}
+    commands = {**OWN_COMMANDS, **{info.name: info.summary for info in registry().all(CommandInfo)}}
     parser = Parser(
         prog="tempplug",
         usage="tempplug [-h] [--version] COMMAND ...",
@@ -72,7 +72,7 @@ def _parser() -> Parser:
 
 
 def _plugin_command(words: list[str]) -> object:
-    commands = {each.name: each.summary for each in registry().all(CommandInfo)}
+    commands = {declaration.name: declaration.summary for declaration in registry().all(CommandInfo)}
     for length in range(len(words), 0, -1):
         name = " ".join(words[:length])
         if name in commands:
@@ -88,8 +88,8 @@ def _plugin_command(words: list[str]) -> object:
     if completions and (len(words) == 1 or words[1].startswith("-")):
         raise UnknownNameError(f"'{words[0]}' is only the beginning of a command. There is:\n{listed}")
     if completions:
-        given = " ".join(words[:2])
-        raise UnknownNameError(f"unknown command '{given}'.{nearest(given, completions)} There is:\n{listed}")
+        typed = " ".join(words[:2])
+        raise UnknownNameError(f"unknown command '{typed}'.{nearest(typed, completions)} There is:\n{listed}")
     known = [*OWN_COMMANDS, *commands]
     # a misspelled first word is close to a first word only
     suggestion = nearest(words[0], [*known, *(name.split()[0] for name in commands)])
@@ -111,17 +111,17 @@ def _list(kind: str | None) -> None:
 
 
 def _presets() -> None:
-    for each in presets():
-        print(f"{each.name}: {each.loss()}")
-        rows = [("batch", each.batch), ("needs", ", ".join(f"{name}=" for name in each.needs))]
-        rows += [("source", each.source), ("note", each.note)]
+    for preset in presets():
+        print(f"{preset.name}: {preset.loss()}")
+        rows = [("batch", preset.batch), ("needs", ", ".join(f"{name}=" for name in preset.needs))]
+        rows += [("source", preset.source), ("note", preset.note)]
         print("\n".join(columns(row for row in rows if row[1])))
 
 
 def _plugins() -> None:
     rows = [
-        ("built in" if each.name in BUILT_IN else each.name, each.distribution or "by hand", _contribution(each))
-        for each in registry().plugins()
+        ("built in" if plugin.name in BUILT_IN else plugin.name, plugin.distribution or "by hand", _contribution(plugin))
+        for plugin in registry().plugins()
     ]
     print("\n".join(columns(zip(_joined(row[:2] for row in rows), (row[2] for row in rows), strict=True), "")))
     for fault in registry().faults():
@@ -151,7 +151,7 @@ def _show(name: str) -> None:
     infos = {kind: [info.name for info in registry().all(kind)] for kind in KINDS.values()}
     kinds = [kind for kind, names in infos.items() if name in names or (kind, name) in MOVED]
     if not kinds:
-        known = [each for names in infos.values() for each in names]
+        known = [known_name for names in infos.values() for known_name in names]
         message = f"nothing is called '{name}'.{nearest(name, known)} `tempplug list` shows what there is."
         raise UnknownNameError("\n".join([message, *registry().faults()]))
     print("\n\n".join(_explain(registry().get(kind, name)) for kind in kinds))
@@ -179,9 +179,9 @@ def _explain(info: Info) -> str:
 
 def _options(options: Sequence[Option]) -> list[str]:
     """Returns one line an option: name, default, range, meaning."""
-    names = [each.name for each in options]
-    defaults = ["required" if each.required else f"default {format_value(each.default)}" for each in options]
-    texts = ["; ".join(filter(None, [each.kind.describe(), each.kind.help])) if each.kind else "" for each in options]
+    names = [option.name for option in options]
+    defaults = ["required" if option.required else f"default {format_value(option.default)}" for option in options]
+    texts = ["; ".join(filter(None, [option.kind.describe(), option.kind.help])) if option.kind else "" for option in options]
     return columns(zip(names, _joined(zip(defaults, texts, strict=True)), strict=True), "    ")
 
 

@@ -54,23 +54,23 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
 
     Options may be given apart for a single term. Errors are those of `create_strategy`, also where a term is given twice.
 
-    >>> [each.spec() for each in create_negatives("same-key+hardness:strength=9,of=in-batch")]
+    >>> [term.spec() for term in create_negatives("same-key+hardness:strength=9,of=in-batch")]
     ['same-key', 'hardness:strength=9,of=in-batch,blocks=none']
     """
     if spec is None:
         return []
     if not isinstance(spec, str):
         terms = [spec] if isinstance(spec, NegativeTerm) else list(spec)
-        for each in terms:
-            _refuse(options, each)
-            if not isinstance(each, NegativeTerm):
-                raise ConfigError(f"negatives={each!r} must be a spec string such as 'false-negatives:margin=0.1', or a term.")
+        for term in terms:
+            _refuse(options, term)
+            if not isinstance(term, NegativeTerm):
+                raise ConfigError(f"negatives={term!r} must be a spec string such as 'false-negatives:margin=0.1', or a term.")
         return terms
     parts = split_specs(spec)
     if options and len(parts) > 1:
         raise ConfigError(f"options {', '.join(options)} cannot be given beside several terms, {quoted(spec)}.")
-    created = [_create(NegativeInfo, part, options) for part in parts]
-    names = [each.name for each in created]
+    created = [_create(NegativeInfo, term_spec, options) for term_spec in parts]
+    names = [term.name for term in created]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ConfigError(f"negative term '{twice[0]}' is given twice in {quoted(spec)}.")
@@ -97,9 +97,9 @@ def load_class(info: StrategyInfo | ObjectiveInfo | NegativeInfo) -> type[Strate
     return target
 
 
-def message_of_unknown(given: Mapping[str, object]) -> str:
+def message_of_unknown(arguments: Mapping[str, object]) -> str:
     """Returns the error for keyword arguments that are none of the loss."""
-    name, value = next(iter(given.items()))
+    name, value = next(iter(arguments.items()))
     if name in ("temperature", "tau", "scale", "logit_scale"):
         wanted = "1 / scale" if "scale" in name else value
         return f"{name}= is no argument of ContrastiveLoss: write ContrastiveLoss({wanted}) for a fixed temperature."

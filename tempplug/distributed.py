@@ -183,8 +183,8 @@ def share_sizes(
         raise ProcessError(_message_of_refused(_statements(device, {"facts": agreement.facts})))
     if calls.count(calls[0]) < len(calls):
         raise ProcessError(_message_of_different(_statements(device, {"facts": agreement.facts})))
-    if len({each for each in marks if each}) < len(marks) - marks.count(0):
-        equal = _where(each != 0 and marks.count(each) > 1 for each in marks)
+    if len({announced for announced in marks if announced}) < len(marks) - marks.count(0):
+        equal = _where(announced != 0 and marks.count(announced) > 1 for announced in marks)
         raise ProcessError(
             f"gather: {equal} of {len(sizes)} hold the same rows, which would count as "
             "negatives of themselves. With tensor, sequence or context parallelism pass group=, the processes that hold "
@@ -197,7 +197,7 @@ def share_sizes(
 
 def _where(holds: Iterable[bool]) -> str:
     """Returns the processes for which something holds, as text."""
-    ranks = [str(rank) for rank, each in enumerate(holds) if each]
+    ranks = [str(rank) for rank, applies in enumerate(holds) if applies]
     return f"process{'es' if len(ranks) > 1 else ''} {', '.join(ranks)}"
 
 
@@ -220,8 +220,8 @@ def _announce(numbers: Sequence[int], device: torch.device) -> list[list[int]]:
     mine = torch.tensor(numbers, device=_device_of_messages(device))
     announced = [torch.empty_like(mine) for _ in range(dist.get_world_size(_group()))]
     dist.all_gather(announced, mine, _group())
-    found: list[list[int]] = torch.stack(announced).T.tolist()
-    return found
+    by_number: list[list[int]] = torch.stack(announced).T.tolist()
+    return by_number
 
 
 def _device_of_messages(device: torch.device) -> torch.device:
@@ -232,19 +232,19 @@ def _device_of_messages(device: torch.device) -> torch.device:
     return device
 
 
-def _statements(device: torch.device, own: dict[str, Any]) -> list[dict[str, Any]]:
+def _statements(device: torch.device, statement: dict[str, Any]) -> list[dict[str, Any]]:
     """Returns what every process states of its call, its ``facts`` or the ``error`` that it raises, in the order of ranks."""
-    text = bytearray(json.dumps(own).encode())
+    text = bytearray(json.dumps(statement).encode())
     packed = torch.frombuffer(text, dtype=torch.uint8).to(_device_of_messages(device))
     (lengths,) = _announce([len(text)], device)
     everyone = _exchange([packed], [Rows(tuple(lengths), dist.get_rank(_group()), _group())])[0]
-    return [json.loads(bytes(each.tolist())) for each in everyone.split_with_sizes(lengths)]
+    return [json.loads(bytes(encoded.tolist())) for encoded in everyone.split_with_sizes(lengths)]
 
 
 def _message_of_refused(statements: Sequence[dict[str, Any]]) -> str:
     """Returns the message of a process whose own inputs were right."""
-    errors = [each.get("error") for each in statements]
-    told = [f"{_where(each == error for each in errors)} raised {error}" for error in dict.fromkeys(errors) if error]
+    errors = [statement.get("error") for statement in statements]
+    told = [f"{_where(other == error for other in errors)} raised {error}" for error in dict.fromkeys(errors) if error]
     return (
         f"gather: {_where(map(bool, errors))} of {len(errors)} refused its inputs, so no process has a loss: {'; '.join(told)}"
     )
@@ -252,13 +252,13 @@ def _message_of_refused(statements: Sequence[dict[str, Any]]) -> str:
 
 def _message_of_different(statements: Sequence[dict[str, Any]]) -> str:
     """Returns the message of all processes where their calls differ: what each of them had."""
-    calls = [dict(each["facts"]) for each in statements]
+    calls = [dict(statement["facts"]) for statement in statements]
     different = []
     for name in dict.fromkeys(name for call in calls for name in call):
         values = [call.get(name) for call in calls]
         if values.count(values[0]) < len(values):
             had = [
-                f"{'absent' if value is None else quoted(value)} in {_where(each == value for each in values)}"
+                f"{'absent' if value is None else quoted(value)} in {_where(other == value for other in values)}"
                 for value in dict.fromkeys(values)
             ]
             different.append(f"{name} is {' and '.join(had)}")
@@ -270,32 +270,32 @@ def _message_of_different(statements: Sequence[dict[str, Any]]) -> str:
 
 def _exchange(parts: Sequence[Tensor], rows: Sequence[Rows]) -> list[Tensor]:
     """Returns the rows of all ranks of each part, by one collective over their bytes."""
-    own = [_padded(part, each) for part, each in zip(parts, rows, strict=True)]
-    packed = own[0] if len(own) == 1 else torch.cat(own)
+    local = [_padded(tensor, tensor_rows) for tensor, tensor_rows in zip(parts, rows, strict=True)]
+    packed = local[0] if len(local) == 1 else torch.cat(local)
     world = rows[0].world
     gathered = packed.new_empty(world * len(packed))
     _collective("all_gather_single", "all_gather_into_tensor")(gathered, packed, group=rows[0].group)
-    ranks, found, start = gathered.view(world, -1), list[Tensor](), 0
-    for part, each, mine in zip(parts, rows, own, strict=True):
-        stride = len(mine) // max(each.longest, 1)
-        pieces = [ranks[rank, start : start + size * stride] for rank, size in enumerate(each.sizes)]
-        whole = gathered if len(own) == 1 and each.even else torch.cat(pieces)
-        found.append(whole.view(part.dtype).view(each.total, *part.shape[1:]))
+    ranks, results, start = gathered.view(world, -1), list[Tensor](), 0
+    for tensor, tensor_rows, mine in zip(parts, rows, local, strict=True):
+        stride = len(mine) // max(tensor_rows.longest, 1)
+        pieces = [ranks[rank, start : start + size * stride] for rank, size in enumerate(tensor_rows.sizes)]
+        whole = gathered if len(local) == 1 and tensor_rows.even else torch.cat(pieces)
+        results.append(whole.view(tensor.dtype).view(tensor_rows.total, *tensor.shape[1:]))
         start += len(mine)
-    return found
+    return results
 
 
-def _padded(part: Tensor, rows: Rows) -> Tensor:
+def _padded(tensor: Tensor, rows: Rows) -> Tensor:
     """Returns the bytes of a part, with zeros behind those of a rank with fewer rows: collectives take equal shapes."""
-    if len(part) < rows.longest:
-        part = torch.cat([part, part.new_zeros(rows.longest - len(part), *part.shape[1:])])
-    return bytes_of(part)
+    if len(tensor) < rows.longest:
+        tensor = torch.cat([tensor, tensor.new_zeros(rows.longest - len(tensor), *tensor.shape[1:])])
+    return bytes_of(tensor)
 
 
-def bytes_of(part: Tensor) -> Tensor:
+def bytes_of(tensor: Tensor) -> Tensor:
     """Returns the bytes of a tensor, [n]."""
-    flat = part.contiguous()
-    # A part of one row is contiguous whatever its stride is, of which `view` wants 1.
+    flat = tensor.contiguous()
+    # A tensor of one row is contiguous whatever its stride is, of which `view` wants 1.
     return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)
 
 
@@ -304,8 +304,8 @@ def _by_rank(gradient: Tensor, rows: Rows) -> Tensor:
     if rows.even:
         return gradient.reshape(rows.world, -1)
     padded = gradient.new_zeros(rows.world, rows.longest, *gradient.shape[1:])
-    for of_rank, each in zip(padded, gradient.split_with_sizes(rows.sizes), strict=True):
-        of_rank[: len(each)] = each
+    for of_rank, piece in zip(padded, gradient.split_with_sizes(rows.sizes), strict=True):
+        of_rank[: len(piece)] = piece
     return padded.flatten(1)
 
 
@@ -319,24 +319,26 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Sequence[Rows], *parts: Tensor) -> tuple[Tensor, ...]:
-        found = _exchange(parts, rows)
-        ctx.rows, ctx.dtypes = rows, [part.dtype for part in parts]
-        ctx.mark_non_differentiable(*(each for each, part in zip(found, parts, strict=True) if not part.requires_grad))
-        return tuple(found)
+        results = _exchange(parts, rows)
+        ctx.rows, ctx.dtypes = rows, [tensor.dtype for tensor in parts]
+        ctx.mark_non_differentiable(
+            *(result for result, tensor in zip(results, parts, strict=True) if not tensor.requires_grad)
+        )
+        return tuple(results)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        needed = [place for place, each in enumerate(ctx.needs_input_grad[1:]) if each]
+        needed = [place for place, needs_gradient in enumerate(ctx.needs_input_grad[1:]) if needs_gradient]
         packed = [_by_rank(gradients[place], ctx.rows[place]) for place in needed]
         wide = packed[0].contiguous() if len(packed) == 1 else torch.cat(packed, 1)
-        own = wide.new_empty(wide.shape[1])
-        _collective("reduce_scatter_single", "reduce_scatter_tensor")(own, wide.flatten(), group=ctx.rows[0].group)
-        found: list[Tensor | None] = [None] * len(gradients)
-        for place, mine in zip(needed, own.split_with_sizes([each.shape[1] for each in packed]), strict=True):
+        local = wide.new_empty(wide.shape[1])
+        _collective("reduce_scatter_single", "reduce_scatter_tensor")(local, wide.flatten(), group=ctx.rows[0].group)
+        results: list[Tensor | None] = [None] * len(gradients)
+        for place, mine in zip(needed, local.split_with_sizes([by_rank.shape[1] for by_rank in packed]), strict=True):
             rows, gradient = ctx.rows[place], gradients[place]
             rows_of_rank = mine.view(rows.longest, *gradient.shape[1:])[: rows.sizes[rows.rank]]
-            found[place] = rows_of_rank.to(ctx.dtypes[place])
-        return None, *found
+            results[place] = rows_of_rank.to(ctx.dtypes[place])
+        return None, *results
 
 
 def gather_all(parts: Sequence[Tensor], rows: Sequence[Rows]) -> list[Tensor]:
@@ -349,12 +351,12 @@ def gather_all(parts: Sequence[Tensor], rows: Sequence[Rows]) -> list[Tensor]:
     Raises:
         ShapeError: this rank's number of rows is not what it announced.
     """
-    for part, each in zip(parts, rows, strict=True):
-        if len(part) != each.sizes[each.rank]:
-            raise ShapeError(f"cannot gather {len(part)} rows where {each.sizes[each.rank]} were announced.")
+    for tensor, tensor_rows in zip(parts, rows, strict=True):
+        if len(tensor) != tensor_rows.sizes[tensor_rows.rank]:
+            raise ShapeError(f"cannot gather {len(tensor)} rows where {tensor_rows.sizes[tensor_rows.rank]} were announced.")
     if rows[0].world == 1:
         return list(parts)
-    if torch.is_grad_enabled() and any(part.requires_grad for part in parts):
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in parts):
         return list(_Gather.apply(rows, *parts))  # type: ignore[no-untyped-call]
     return _exchange(parts, rows)
 
@@ -368,9 +370,9 @@ def total(value: Tensor, rows: Rows, operation: Any = None) -> Tensor:
     """Returns the sum of a detached tensor over the ranks, elementwise, or another ``ReduceOp``."""
     if rows.world == 1:
         return value
-    found = value.detach().clone()
-    dist.all_reduce(found, dist.ReduceOp.SUM if operation is None else operation, rows.group)
-    return found
+    result = value.detach().clone()
+    dist.all_reduce(result, dist.ReduceOp.SUM if operation is None else operation, rows.group)
+    return result
 
 
 def largest(value: Tensor, rows: Rows) -> Tensor:

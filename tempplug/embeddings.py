@@ -77,8 +77,8 @@ class Division:
         wide = raw[0].detach()
         if copied:
             parts = [wide]
-            for each in raw[1:]:
-                parts.append(each.detach())
+            for tensor in raw[1:]:
+                parts.append(tensor.detach())
             wide = torch.cat(parts)
         elif not wide.is_contiguous():
             wide, copied = wide.contiguous(), True
@@ -113,9 +113,9 @@ class Division:
             pieces: gradients of unit rows, each with the row that it begins at, which is the first of some raw tensor.
             needed: of which raw tensors a gradient is wanted; the others have None.
         """
-        found: list[Tensor | None] = [None] * len(needed)
+        raw_gradients: list[Tensor | None] = [None] * len(needed)
         if not pieces:
-            return found
+            return raw_gradients
         ends = self._ends
         start, gradient = pieces[0] if len(pieces) == 1 else _added(pieces)
         first, last = ends.index(start), ends.index(start + gradient.shape[0])
@@ -125,7 +125,7 @@ class Division:
         while first < last and not needed[last - 1]:
             last -= 1
         if first == last:
-            return found
+            return raw_gradients
         unit, norm, begin, stop = self.unit, self._norm, ends[first], ends[last]
         if stop - begin < unit.shape[0]:
             unit, norm, gradient = unit[begin:stop], norm[begin:stop], gradient[begin - start : stop - start]
@@ -136,24 +136,24 @@ class Division:
         if of_rows.dtype is not self._dtype:
             of_rows = of_rows.to(self._dtype)
         if last - first == 1:
-            found[first] = of_rows
+            raw_gradients[first] = of_rows
         else:
             for number in range(first, last):
                 if needed[number]:
-                    found[number] = of_rows[ends[number] - begin : ends[number + 1] - begin]
-        return found
+                    raw_gradients[number] = of_rows[ends[number] - begin : ends[number + 1] - begin]
+        return raw_gradients
 
 
 def _added(pieces: Sequence[tuple[int, Tensor]]) -> tuple[int, Tensor]:
     """Returns gradients of rows, each with its first row, as one tensor with its first row."""
     ordered = sorted(pieces, key=itemgetter(0))
     start = stop = ordered[0][0]
-    apart, gradients = True, []
+    adjacent, gradients = True, []
     for begin, gradient in ordered:
-        apart = apart and begin == stop
+        adjacent = adjacent and begin == stop
         stop = max(stop, begin + gradient.shape[0])
         gradients.append(gradient)
-    if apart:
+    if adjacent:
         return start, gradients[0] if len(gradients) == 1 else torch.cat(gradients)
     total = gradients[0].new_zeros(stop - start, gradients[0].shape[1])
     for begin, gradient in ordered:
@@ -178,7 +178,7 @@ class _WithGraph(torch.autograd.Function):
         ctx.save_for_backward(division.unit)
         needed = ctx.needs_input_grad[2:]
         rows = tuple(division.unit[start:stop] for start, stop in order.groups)
-        constant = [each for each, span in zip(rows, order.groups, strict=True) if not division.learns(*span, needed)]
+        constant = [group for group, span in zip(rows, order.groups, strict=True) if not division.learns(*span, needed)]
         ctx.mark_non_differentiable(*constant)
         return rows
 
@@ -189,7 +189,7 @@ class _WithGraph(torch.autograd.Function):
                 "this engine has no second derivative: call backward without create_graph=True, or use engine='dense'."
             )
         _ = ctx.saved_tensors  # raises where the graph is gone
-        pieces = [(start, each) for (start, _), each in zip(ctx.groups, gradients, strict=True) if each is not None]
+        pieces = [(start, gradient) for (start, _), gradient in zip(ctx.groups, gradients, strict=True) if gradient is not None]
         return None, None, *ctx.division.gradients(pieces, ctx.needs_input_grad[2:])
 
 
@@ -221,9 +221,9 @@ class UnitRows:
         self.order, self.raw, self.division, self.graph, self.without = order, raw, division, rows, without
 
     @classmethod
-    def apart(cls, rows: Mapping[str, Tensor]) -> UnitRows:
+    def of_tensors(cls, rows: Mapping[str, Tensor]) -> UnitRows:
         """Returns unit rows that have a graph of their own, each argument in a group of its own."""
-        order = RowOrder([(name,) for name in rows], {name: each.shape[0] for name, each in rows.items()})
+        order = RowOrder([(name,) for name in rows], {name: tensor.shape[0] for name, tensor in rows.items()})
         return cls(order, list(rows.values()), None, list(rows.values()))
 
     @property
@@ -235,23 +235,23 @@ class UnitRows:
 
     def rows(self, start: int, stop: int) -> Tensor:
         """Returns some rows with their graph."""
-        found = []
-        for (begin, end), each in zip(self.order.groups, self.of_groups, strict=True):
+        pieces = []
+        for (begin, end), group in zip(self.order.groups, self.of_groups, strict=True):
             first, last = max(begin, start), min(end, stop)
             if first < last:
-                found.append(each if (first, last) == (begin, end) else each[first - begin : last - begin])
-        if len(found) == 1:
-            return found[0]
-        return torch.cat(found) if found else self.of_groups[0][:0]
+                pieces.append(group if (first, last) == (begin, end) else group[first - begin : last - begin])
+        if len(pieces) == 1:
+            return pieces[0]
+        return torch.cat(pieces) if pieces else self.of_groups[0][:0]
 
     def by_name(self) -> dict[str, Tensor]:
         """Returns the rows of each argument with their graph."""
         ends = self.order.ends
-        found: list[Tensor] = []
-        for (start, stop), each in zip(self.order.groups, self.of_groups, strict=True):
+        tensors: list[Tensor] = []
+        for (start, stop), group in zip(self.order.groups, self.of_groups, strict=True):
             sizes = [end - begin for begin, end in pairwise(ends[ends.index(start) : ends.index(stop) + 1])]
-            found += [each] if len(sizes) == 1 else each.split_with_sizes(sizes)
-        return dict(zip(self.order.names, found, strict=True))
+            tensors += [group] if len(sizes) == 1 else group.split_with_sizes(sizes)
+        return dict(zip(self.order.names, tensors, strict=True))
 
     @property
     def learning(self) -> Sequence[Tensor]:
@@ -297,13 +297,13 @@ def unit_groups(order: RowOrder, raw: Sequence[Tensor], plain: bool) -> UnitRows
         return UnitRows(order, raw, division, None, division.without)
     # Groups apart, because a compiler would write one tensor of all anew.
     ends = order.ends
-    found: list[tuple[Tensor, Tensor]] = []
+    groups: list[tuple[Tensor, Tensor]] = []
     for start, stop in order.groups:
         parts = raw[ends.index(start) : ends.index(stop)]
-        found.append(_plain_unit_rows(parts[0] if len(parts) == 1 else torch.cat(list(parts))))
-    without = torch.cat([each for _, each in found])
-    ordinary = without.is_cpu and not valueless() and bool(torch.stack([each.isfinite().all() for each, _ in found]).all())
-    return UnitRows(order, raw, None, [each for each, _ in found], None if ordinary and not bool(without.any()) else without)
+        groups.append(_plain_unit_rows(parts[0] if len(parts) == 1 else torch.cat(list(parts))))
+    without = torch.cat([without_norm for _, without_norm in groups])
+    ordinary = without.is_cpu and not valueless() and bool(torch.stack([unit.isfinite().all() for unit, _ in groups]).all())
+    return UnitRows(order, raw, None, [unit for unit, _ in groups], None if ordinary and not bool(without.any()) else without)
 
 
 def unit_rows(*embeddings: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -57,7 +57,7 @@ def quoted(text: str) -> str:
     'ma\ncl' '9999999999999999999999999999999999999999...9999999999999999999999999999999999999999'
     """
     short = text if len(text) <= 100 else f"{text[:40]}...{text[-40:]}"
-    return "'" + "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in short) + "'"
+    return "'" + "".join(symbol if symbol.isprintable() else symbol.encode("unicode_escape").decode() for symbol in short) + "'"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

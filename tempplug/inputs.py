@@ -119,13 +119,13 @@ def check_hard_negatives(value: object, device: torch.device, size: int, dimensi
     """Returns hard negatives [H, D] or [B, k, D] as [H, D] or [B·k, D]; raises as `check_embeddings`."""
     if value is None:
         return None
-    given = check_tensor("hard_negatives", value, device)
-    if given.ndim == 3:
-        if given.shape[0] != size:
-            instead = of_shape("hard_negatives", given, (size, given.shape[0], given.shape[2]))
-            raise ShapeError(f"hard_negatives of shape {list(given.shape)} must be [H, D] or [{size}, k, D]{instead}.")
-        given = given.flatten(0, 1)
-    return check_embeddings("hard_negatives", given, device, dimension)
+    tensor = check_tensor("hard_negatives", value, device)
+    if tensor.ndim == 3:
+        if tensor.shape[0] != size:
+            instead = of_shape("hard_negatives", tensor, (size, tensor.shape[0], tensor.shape[2]))
+            raise ShapeError(f"hard_negatives of shape {list(tensor.shape)} must be [H, D] or [{size}, k, D]{instead}.")
+        tensor = tensor.flatten(0, 1)
+    return check_embeddings("hard_negatives", tensor, device, dimension)
 
 
 def check_integers(name: str, value: object, device: torch.device, size: int) -> Tensor | None:
@@ -141,7 +141,7 @@ def check_uncertainty(value: object, device: torch.device, size: int) -> Tensor 
     """Returns the uncertainty of each anchor, [B] or a pair of such, None where none was given; NaN raises `NonFiniteError`."""
     if value is None:
         return None
-    if not isinstance(value, list | tuple) or not any(isinstance(each, Tensor) for each in value):
+    if not isinstance(value, list | tuple) or not any(isinstance(item, Tensor) for item in value):
         return _scalars("uncertainty", value, device, size)
     if len(value) != 2:
         raise ShapeError(f"uncertainty holds {len(value)} tensors; wanted one, or a pair (of view_a, of view_b).")
@@ -162,10 +162,10 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
 
 
 def check_read(
-    given: Mapping[str, object], strategy: Reader, layout: Reader | None = None, others: Set[str] = frozenset()
+    arguments: Mapping[str, object], strategy: Reader, layout: Reader | None = None, others: Set[str] = frozenset()
 ) -> None:
     """Raises `ConfigError` where an argument was given that neither strategy, layout nor ``others`` read; names what would."""
-    for name, value in given.items():
+    for name, value in arguments.items():
         if value is None or name in strategy.takes or name in others:
             continue
         if name not in ARGUMENTS:
@@ -190,34 +190,37 @@ def check_row_argument(name: str, value: object, rows: Mapping[str, Tensor | Non
         ShapeError: it has another number of rows than the embeddings, which may be absent, or rows of two shapes.
         ConfigError: it holds integers beyond int64.
     """
-    there = {each: tensor for each, tensor in rows.items() if tensor is not None}
-    given = value if isinstance(value, Mapping) else {each: value for each in ("view_a", "view_b") if each in there}
-    found: dict[str, Tensor] = {}
+    there = {source: tensor for source, tensor in rows.items() if tensor is not None}
+    values = value if isinstance(value, Mapping) else {source: value for source in ("view_a", "view_b") if source in there}
+    checked: dict[str, Tensor] = {}
     detached: dict[int, Tensor] = {}  # one of each, so that terms see where two views have the same
-    for part, tensor in given.items():
-        shown = f"{name}[{part!r}]" if isinstance(value, Mapping) else name
-        if part not in there:
+    for source, tensor in values.items():
+        shown = f"{name}[{source!r}]" if isinstance(value, Mapping) else name
+        if source not in there:
             raise ShapeError(f"{shown} has no rows to describe: the call has {', '.join(there)}.")
-        device, shape = there["view_a"].device, there[part].shape
+        device, shape = there["view_a"].device, there[source].shape
         tensor = _dense(shown, tensor, "[B, ...]")
         _check_device(shown, tensor, device)
         if tensor.ndim >= 2 and len(shape) == 3 and tensor.shape[:2] == shape[:2]:
             tensor = tensor.flatten(0, 1)
         count = shape[:-1].numel()
         if tensor.ndim == 0 or tensor.shape[0] != count:
-            raise ShapeError(f"{shown} of shape {list(tensor.shape)} must have {count} rows, as {part} has.")
-        bare = detached.setdefault(id(given[part]), tensor.detach())
-        found[part] = _int64(shown, bare) if bare.dtype in _INTEGERS else bare
+            raise ShapeError(f"{shown} of shape {list(tensor.shape)} must have {count} rows, as {source} has.")
+        row_values = detached.setdefault(id(values[source]), tensor.detach())
+        checked[source] = _int64(shown, row_values) if row_values.dtype in _INTEGERS else row_values
     kinds = {
-        next((kind for kind in (FLOATS, INTEGERS, BOOLEANS) if each.dtype in kind.dtypes), None) for each in found.values()
+        next((kind for kind in (FLOATS, INTEGERS, BOOLEANS) if tensor.dtype in kind.dtypes), None)
+        for tensor in checked.values()
     }
     if len(kinds) > 1 or None in kinds:
-        told = ", ".join(sorted({str(tensor.dtype) for tensor in found.values()}))
+        told = ", ".join(sorted({str(tensor.dtype) for tensor in checked.values()}))
         raise TensorError(f"{name} holds {told}: all of its rows must be floating point, integers or boolean.")
-    shapes = {tensor.shape[1:] for tensor in found.values()}
+    shapes = {tensor.shape[1:] for tensor in checked.values()}
     if len(shapes) > 1:
-        raise ShapeError(f"{name} holds rows of shapes {', '.join(str(list(each)) for each in shapes)}: all must have one.")
-    return found
+        raise ShapeError(
+            f"{name} holds rows of shapes {', '.join(str(list(row_shape)) for row_shape in shapes)}: all must have one."
+        )
+    return checked
 
 
 def check_row_integers(name: str, values: Tensor) -> Tensor:
@@ -282,11 +285,11 @@ def outside(name: str, integers: Tensor, size: int) -> int | None:
 
 def common_type(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Returns the tensors in the one floating-point type of all; None stays."""
-    dtypes = {each.dtype for each in tensors if each is not None}
+    dtypes = {tensor.dtype for tensor in tensors if tensor is not None}
     if len(dtypes) == 1:
         return tensors
     common = reduce(torch.promote_types, dtypes)
-    return tuple(None if each is None else each.to(common) for each in tensors)
+    return tuple(None if tensor is None else tensor.to(common) for tensor in tensors)
 
 
 def _dense(shown: str, value: object, shape: str, numbers: Numbers | None = None) -> Tensor:
@@ -310,9 +313,9 @@ def _check_device(shown: str, value: Tensor, device: torch.device) -> None:
         raise TensorError(f"{shown} is on meta, a device without values: the loss needs some.")
 
 
-def _int64(name: str, given: Tensor) -> Tensor:
-    integers = given.long()
-    if given.dtype == torch.uint64 and bool((integers < 0).any()):
+def _int64(name: str, tensor: Tensor) -> Tensor:
+    integers = tensor.long()
+    if tensor.dtype == torch.uint64 and bool((integers < 0).any()):
         raise ConfigError(f"{name} holds numbers beyond int64: the largest is {2**63 - 1}.")
     return integers
 

@@ -38,10 +38,10 @@ class LogitMap(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        own = cls.__dict__
-        if "logit" in own or "slope" in own:
+        namespace = cls.__dict__
+        if "logit" in namespace or "slope" in namespace:
             for name in ("bound", "linear", "logit_and_slopes_", "exponential_and_slopes_"):
-                if name not in own:
+                if name not in namespace:
                     setattr(cls, name, LogitMap.__dict__[name])
 
     @property

@@ -13,24 +13,24 @@ from typing import TYPE_CHECKING, Any, Never, get_args
 import torch
 from torch import Tensor, nn
 
-from tempplug.between_calls import Unchanged
-from tempplug.compiler import OUTSIDE, left_out, takes_in
+from tempplug.call.between_calls import Unchanged
+from tempplug.call.compiler import OUTSIDE, left_out, takes_in
+from tempplug.call.memory import Memory
+from tempplug.call.parts import Parts
+from tempplug.call.read import device_of, split_heads
+from tempplug.call.record import Step, build_record
+from tempplug.call.reduction import raise_if_nonfinite
+from tempplug.call.ring import check_ring
+from tempplug.call.run import Run, dense_logits
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
 from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.inputs import check_tensor
 from tempplug.layouts import PairLayout, create_layout
-from tempplug.memory import Memory
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
-from tempplug.parts import Parts
 from tempplug.precision import plain_precision
-from tempplug.read import device_of, split_heads
-from tempplug.record import Step, build_record
-from tempplug.reduction import raise_if_nonfinite
-from tempplug.ring import check_ring
-from tempplug.run import Run, dense_logits
 from tempplug.strategies.base import Strategy
 from tempplug.transforms import dispatching, explained, refuse_fake, transformed
 from tempplug.types import EngineName, Gather, LayoutName, ObjectiveName, Reduction, StepRecord
@@ -164,7 +164,7 @@ class ContrastiveLoss(nn.Module):
             NonFiniteError: embeddings hold NaN or infinite values, or a parameter does (on CPU).
             ProcessError: with ``gather``, another process refused its inputs, or its call differs from this one.
         """
-        arguments = {
+        optional = {
             "queue": queue,
             "hard_negatives": hard_negatives,
             "labels": labels,
@@ -175,13 +175,13 @@ class ContrastiveLoss(nn.Module):
             "hard_negative_mask": hard_negative_mask,
             **of_rows,
         }
-        given: dict[str, Any] = {}
-        for name, value in arguments.items():
+        arguments: dict[str, Any] = {}
+        for name, value in optional.items():
             if value is not None:
-                given[name] = value
-        if torch.compiler.is_compiling() and takes_in(self.parts, self.training, view_a, view_b, given):
-            return self._graph(view_a, view_b, given)
-        return self._loss(view_a, view_b, given)
+                arguments[name] = value
+        if torch.compiler.is_compiling() and takes_in(self.parts, self.training, view_a, view_b, arguments):
+            return self._graph(view_a, view_b, arguments)
+        return self._loss(view_a, view_b, arguments)
 
     if TYPE_CHECKING:
 
@@ -233,7 +233,7 @@ class ContrastiveLoss(nn.Module):
             "negative_mask": negative_mask,
             **of_rows,
         }
-        return self._loss(scores, None, {name: each for name, each in arguments.items() if each is not None}, Run.of_scores)
+        return self._loss(scores, None, {name: value for name, value in arguments.items() if value is not None}, Run.of_scores)
 
     def logits(
         self,
@@ -317,66 +317,57 @@ class ContrastiveLoss(nn.Module):
         self,
         view_a: Embeddings,
         view_b: Embeddings | None,
-        given: dict[str, Any],
+        arguments: dict[str, Any],
         of_head: Callable[..., Tensor] = Run.of_embeddings,
     ) -> Tensor:
         if self.group is not None and self.group is not chosen_processes():
             with using_group(self.group):
-                return self._loss(view_a, view_b, given, of_head)
+                return self._loss(view_a, view_b, arguments, of_head)
         heads: Sequence[tuple[Tensor, Tensor | None]] = ((view_a, view_b),)  # type: ignore[assignment]
         if type(view_a) is not Tensor or not (view_b is None or isinstance(view_b, Tensor)):
             with refused_together(device_of(view_a), bool(self.gather)):
-                heads = self._heads(view_a, view_b)
+                heads = split_heads(view_a, view_b, self.objective)
         device = heads[0][0].device.type if isinstance(heads[0][0], Tensor) else "cpu"
         if device != "meta" and torch.is_autocast_enabled(device):
             # Half precision loses whole nats at small temperatures; everything from here on runs in at least float32.
             with torch.autocast(device, enabled=False):
-                return self._loss(view_a, view_b, given, of_head)
+                return self._loss(view_a, view_b, arguments, of_head)
         if transformed() or dispatching():
-            return self._inside(heads, given, of_head)
-        return self._run(heads, given, of_head)
+            return self._inside(heads, arguments, of_head)
+        return self._run(heads, arguments, of_head)
 
     def _run(
-        self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any], of_head: Callable[..., Tensor]
+        self, heads: Sequence[tuple[Tensor, Tensor | None]], arguments: dict[str, Any], of_head: Callable[..., Tensor]
     ) -> Tensor:
         """Returns the loss outside of transforms and graphs, and keeps what its record needs."""
         parts, memory = self.parts, self.memory
         if memory.unlearned is not None and not memory.unlearned.begin(self):
             memory.unlearned = None
-        step = memory.step = Step(Unchanged(given, parts.layout.takes) if given else None)
+        step = memory.step = Step(Unchanged(arguments, parts.layout.takes) if arguments else None)
         memory.record = None
         if parts.objective._parameters or parts.objective._modules:
             step.learned = self._learned()
         count = len(heads)
-        total = of_head(Run(parts, memory, self.training, count, step), *heads[0], given)
-        for each in heads[1:]:
-            total = total + of_head(Run(parts, memory, self.training, count, step), *each, given)
+        total = of_head(Run(parts, memory, self.training, count, step), *heads[0], arguments)
+        for head in heads[1:]:
+            total = total + of_head(Run(parts, memory, self.training, count, step), *head, arguments)
         # Inputs were finite. On CUDA, looking would wait for the device.
         if total.is_cpu and not math.isfinite(total.item() if total.ndim == 0 else total.sum().item()):
             raise_if_nonfinite(self)
-        if step.given is not None:
-            step.given.watch(total)
+        if step.unchanged is not None:
+            step.unchanged.watch(total)
         if memory.unlearned is not None:
             memory.unlearned.end(heads[0][0])
         return total
 
-    def _heads(self, view_a: Embeddings, view_b: Embeddings | None) -> list[tuple[Tensor, Tensor | None]]:
-        """Returns the views of each head; raises as `split_heads`, and where the objective takes one head alone."""
-        heads = split_heads(view_a, view_b)
-        if len(heads) > 1 and self.objective.observes:
-            raise ConfigError(
-                f"objective '{self.objective.name}' has one state for each example: it takes one head, not {len(heads)}."
-            )
-        return heads
-
     def _inside(
-        self, heads: Sequence[tuple[Tensor, Tensor | None]], given: dict[str, Any], of_head: Callable[..., Tensor]
+        self, heads: Sequence[tuple[Tensor, Tensor | None]], arguments: dict[str, Any], of_head: Callable[..., Tensor]
     ) -> Tensor:
         """Returns the loss inside of a transform or a mode, of which nothing may be kept."""
         self.memory.step = self.memory.record = None
         if torch.compiler.is_compiling():
             raise ConfigError(f"{OUTSIDE}: leave it out of what is exported.")
-        refuse_fake(heads, *given.values())
+        refuse_fake(heads, *arguments.values())
         for part in (self.strategy, self.objective):
             if self.training and part.observes:
                 raise ConfigError(
@@ -385,18 +376,18 @@ class ContrastiveLoss(nn.Module):
                 )
         with explained(self.layout.name, self.strategy.name):
             run = partial(Run, self.parts, self.memory, self.training, len(heads), Step(None), transformed())
-            return torch.stack([of_head(run(), *each, given) for each in heads]).sum(0)
+            return torch.stack([of_head(run(), *head, arguments) for head in heads]).sum(0)
 
-    def _graph(self, view_a: Embeddings, view_b: Embeddings | None, given: dict[str, Any]) -> Tensor:
+    def _graph(self, view_a: Embeddings, view_b: Embeddings | None, arguments: dict[str, Any]) -> Tensor:
         """Returns the loss as a part of a graph; a compiled one leaves its record behind."""
         step = Step(None)
         if not torch.compiler.is_exporting():
             self.memory.step, self.memory.record = None if transformed() else step, None
             step.learned = self._learned()
-        heads = split_heads(view_a, view_b)
+        heads = split_heads(view_a, view_b, self.objective)
         run = partial(Run, self.parts, self.memory, self.training, len(heads), step, True)
         with plain_precision(heads[0][0].device.type):
-            return torch.stack([run().of_embeddings(*each, given) for each in heads]).sum(0)
+            return torch.stack([run().of_embeddings(*head, arguments) for head in heads]).sum(0)
 
     def _learned(self) -> dict[str, Tensor]:
         """Returns copies of what the objective learns, as they are in this call."""

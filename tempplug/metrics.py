@@ -190,7 +190,7 @@ def effective_negatives(log_weights: Tensor) -> Tensor:
     if log_weights.ndim != 2:
         raise ShapeError(f"log_weights of shape {list(log_weights.shape)} must be [N, M].")
     _check_floating("log_weights", log_weights)
-    kept = at_least_float32(log_weights.detach())
-    kept = kept[(kept > -torch.inf).any(dim=1)]
-    entropy: Tensor = torch.special.entr(kept.softmax(dim=1)).sum(dim=1)
+    rows = at_least_float32(log_weights.detach())
+    rows = rows[(rows > -torch.inf).any(dim=1)]
+    entropy: Tensor = torch.special.entr(rows.softmax(dim=1)).sum(dim=1)
     return entropy.exp().mean()

@@ -190,7 +190,7 @@ class Words(Kind):
     def _checked(self, where: str, value: Any) -> tuple[str, ...]:
         self._require(not isinstance(value, str) and isinstance(value, Iterable), where)
         words = tuple(value)
-        allowed = all(isinstance(each, str) and each and (not self.values or each in self.values) for each in words)
+        allowed = all(isinstance(word, str) and word and (not self.values or word in self.values) for word in words)
         self._require(allowed and len(words) >= self.minimum_length, where)
         return words
 
@@ -278,28 +278,28 @@ def _options_of(target: type) -> tuple[Option, ...]:
             f"the annotations of {target.__qualname__}.__init__ cannot be read: {error}; "
             "import what they name outside of `if TYPE_CHECKING`."
         ) from error
-    found = []
+    options = []
     for parameter in list(inspect.signature(constructor).parameters.values())[1:]:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         metadata = getattr(hints.get(parameter.name), "__metadata__", ())
         kind = next((item for item in metadata if isinstance(item, Kind)), None)
         required = parameter.default is parameter.empty
-        found.append(Option(parameter.name, None if required else parameter.default, required, kind))
-    return tuple(found)
+        options.append(Option(parameter.name, None if required else parameter.default, required, kind))
+    return tuple(options)
 
 
-def build(target: type[Built], what: str, name: str, given: Mapping[str, Any]) -> Built:
+def build(target: type[Built], what: str, name: str, options: Mapping[str, Any]) -> Built:
     """Returns an instance with the given options; raises for options that it does not have or lacks."""
     known = options_of(target)
-    names = [each.name for each in known]
-    for option in given:
+    names = [declaration.name for declaration in known]
+    for option in options:
         if option not in names:
             raise unknown("option", option, names, of=f" of {what} '{name}'")
-    missing = [each.name for each in known if each.required and each.name not in given]
+    missing = [declaration.name for declaration in known if declaration.required and declaration.name not in options]
     if missing:
-        raise ConfigError(f"{what} '{name}' needs {' and '.join(f'{each}=' for each in missing)}.")
-    return target(**given)
+        raise ConfigError(f"{what} '{name}' needs {' and '.join(f'{missing_name}=' for missing_name in missing)}.")
+    return target(**options)
 
 
 def check_fields(settings: object, of: str = "") -> None:
@@ -308,11 +308,11 @@ def check_fields(settings: object, of: str = "") -> None:
     Raises:
         ConfigError: a field is of the wrong type or out of range; the message names it, its value and the range.
     """
-    for each in options_of(type(settings)):
-        if each.kind is not None:
-            value = getattr(settings, each.name)
-            where = f"{each.name}={format_value(value)}{f' of {of}' if of else ''}"
-            object.__setattr__(settings, each.name, each.kind.check(where, value))
+    for option in options_of(type(settings)):
+        if option.kind is not None:
+            value = getattr(settings, option.name)
+            where = f"{option.name}={format_value(value)}{f' of {of}' if of else ''}"
+            object.__setattr__(settings, option.name, option.kind.check(where, value))
 
 
 def format_value(value: object) -> str:
@@ -356,19 +356,19 @@ class Configured:
         Raises:
             ConfigError: an option is of the wrong type or out of range; the message names it, its value and the range.
         """
-        own = options_of(type(self))
+        own_options = options_of(type(self))
         bases = [base for base in reversed(type(self).__mro__) if issubclass(base, Configured)]
-        declared = {each.name: each.kind for base in bases for each in options_of(base)}
+        declared = {option.name: option.kind for base in bases for option in options_of(base)}
         checked = {}
         for name, value in values.items():
             kind = declared.get(name)
             checked[name] = value if kind is None else kind.check(self.where(name, value), value)
             setattr(self, name, checked[name])
-        self.options = {each.name: checked[each.name] for each in own if each.name in checked}
+        self.options = {option.name: checked[option.name] for option in own_options if option.name in checked}
 
     def __post_init__(self) -> None:
         """Checks the fields of a subclass that is a dataclass."""
-        self.configure(**{each.name: getattr(self, each.name) for each in fields(self) if each.init})  # type: ignore[arg-type]
+        self.configure(**{option.name: getattr(self, option.name) for option in fields(self) if option.init})  # type: ignore[arg-type]
 
     def where(self, option: str, value: object) -> str:
         """Returns ``option=value of kind 'name'``, the start of every message about an option."""

@@ -57,7 +57,7 @@ class Help(argparse.HelpFormatter):
         if not action.option_strings or action.nargs == 0:
             return super()._format_action_invocation(action)
         values = self._format_args(action, self._get_default_metavar_for_optional(action))
-        shown = [each for each in action.option_strings if "_" not in each]
+        shown = [spelling for spelling in action.option_strings if "_" not in spelling]
         return f"{', '.join(shown or action.option_strings)} {values}"
 
     def _split_lines(self, text: str, width: int) -> list[str]:

@@ -38,10 +38,10 @@ class Part(Configured, nn.Module):
         Raises:
             ConfigError: a field of a dataclass is given a parameter or a module.
         """
-        for each in (*args, *options.values()) if "__dataclass_fields__" in vars(cls) else ():
-            if isinstance(each, nn.Module | nn.Parameter):
+        for value in (*args, *options.values()) if "__dataclass_fields__" in vars(cls) else ():
+            if isinstance(value, nn.Module | nn.Parameter):
                 raise ConfigError(
-                    f"{each!r} is given for an option of {cls.kind} '{cls.name}', which takes numbers, words and lists. A "
+                    f"{value!r} is given for an option of {cls.kind} '{cls.name}', which takes numbers, words and lists. A "
                     "temperature that is learned is strategy 'learnable'."
                 )
         part = super().__new__(cls)

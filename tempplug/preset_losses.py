@@ -42,11 +42,11 @@ class Preset:
 def presets() -> list[Preset]:
     """Returns all presets, in order of the table."""
     table = tomllib.loads(files("tempplug").joinpath("presets.toml").read_text(encoding="utf-8"))
-    found = []
+    loaded = []
     for name, entry in table.items():
-        about = {each: entry.pop(each) for each in ("batch", "source", "note") if each in entry}
-        found.append(Preset(name=name, needs=tuple(entry.pop("needs", ())), parts=entry, **about))
-    return found
+        about = {field: entry.pop(field) for field in ("batch", "source", "note") if field in entry}
+        loaded.append(Preset(name=name, needs=tuple(entry.pop("needs", ())), parts=entry, **about))
+    return loaded
 
 
 def preset(name: str, **changes: Any) -> ContrastiveLoss:
@@ -61,7 +61,7 @@ def preset(name: str, **changes: Any) -> ContrastiveLoss:
     >>> preset("gte", reduction="sum").layout.spec()
     'cross-view:directions=ab+aa+ba+bb,softmax=joint,hard=shared,in_batch=true'
     """
-    known = {each.name: each for each in presets()}
+    known = {entry.name: entry for entry in presets()}
     if name not in known:
         raise unknown("preset", name, known)
     parts = {**known[name].parts, **changes}

@@ -54,7 +54,7 @@ def processor() -> Processor:
             facts[key.strip()] = value.strip()
     family, model = (int(facts[key]) if facts.get(key, "").isdecimal() else 0 for key in ("cpu family", "model"))
     flags = facts.get("flags", "").split()
-    extensions = (each for each in ("avx512_bf16", "amx_bf16") if each in flags)
+    extensions = (flag for flag in ("avx512_bf16", "amx_bf16") if flag in flags)
     return Processor(
         name=facts.get("model name") or platform.processor() or platform.machine(),
         vendor=facts.get("vendor_id", ""),
@@ -119,7 +119,7 @@ def _onednn_is_right() -> bool:
     a = torch.linspace(-1, 1, 33 * 17, device="cpu").reshape(33, 17)
     b = torch.linspace(2, -1, 9 * 17, device="cpu").reshape(9, 17)
     try:
-        found = [onednn_product(a, each) for each in (b, b.t().contiguous().t())]
+        products = [onednn_product(a, matrix) for matrix in (b, b.t().contiguous().t())]
     except (RuntimeError, AttributeError):
         return False
-    return all(torch.allclose(each, a @ b.t(), atol=1e-4) for each in found)
+    return all(torch.allclose(product, a @ b.t(), atol=1e-4) for product in products)

@@ -46,13 +46,13 @@ def of_value(shown: str, value: Any, creation: str = "") -> str:
     items = list(value.tolist() if array else value)
     if not array or value.dtype.kind in "OUS":
         leaves = list(_leaves(items))
-        if any(isinstance(each, str) for each in leaves):
+        if any(isinstance(leaf, str) for leaf in leaves):
             return ": it holds words; number them, equal words alike in all batches, and pass the numbers"
-        if any(each is None for each in leaves):
+        if any(leaf is None for leaf in leaves):
             return ": it holds None; every row needs a value"
         if _shape(items) is None:
             return f": its items have different lengths; {PADDING if 'hard_negatives' in shown else 'a tensor has one for all'}"
-        if items and all(isinstance(each, Tensor) for each in items):
+        if items and all(isinstance(item, Tensor) for item in items):
             return f": write torch.stack({shown})"
     return f": write torch.as_tensor({shown}{f', dtype={creation}' if creation else ''})"
 
@@ -81,17 +81,17 @@ def of_shape(name: str, values: Tensor, wanted: tuple[int, ...]) -> str:
 
 
 def _leaves(items: list[Any]) -> Iterator[Any]:
-    for each in items:
-        if isinstance(each, list | tuple):
-            yield from _leaves(list(each))
+    for item in items:
+        if isinstance(item, list | tuple):
+            yield from _leaves(list(item))
         else:
-            yield each
+            yield item
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:
     """Returns the shape of nested lists of numbers or tensors, None where their lengths differ."""
     if not isinstance(value, list | tuple):
         return tuple(getattr(value, "shape", ()))
-    shapes = {_shape(each) for each in value}
+    shapes = {_shape(item) for item in value}
     (shape,) = shapes if len(shapes) == 1 else (None,)
     return None if shape is None and value else (len(value), *(shape or ()))

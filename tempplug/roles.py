@@ -116,16 +116,16 @@ class PairRoles:
 
     def left_out(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are no negatives, in the broadcast shape of the two index tensors."""
-        found = [columns == each.columns(rows) for each in (self.positives, self.ignored) if each is not None]
+        conditions = [columns == pairing.columns(rows) for pairing in (self.positives, self.ignored) if pairing is not None]
         if self.negatives_start:
-            found.append(columns < self.negatives_start)
+            conditions.append(columns < self.negatives_start)
         if self.anchor_labels is not None:
-            found.append(self._same_label(rows, columns))
+            conditions.append(self._same_label(rows, columns))
         if self.negative_mask is not None:
-            found.append(~self.negative_mask[rows, columns])
+            conditions.append(~self.negative_mask[rows, columns])
         if self.extra_start is not None:
-            found.append((columns >= self.extra_start) & (rows >= self.extra_anchors))
-        return reduce(torch.logical_or, found)
+            conditions.append((columns >= self.extra_start) & (rows >= self.extra_anchors))
+        return reduce(torch.logical_or, conditions)
 
     def positive(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are positives, in the broadcast shape of the two index tensors."""
@@ -133,8 +133,8 @@ class PairRoles:
             return self.positive_mask[rows, columns]
         if self.positives is not None:
             return columns == self.positives.columns(rows)
-        found = self._same_label(rows, columns)
-        return found if self.ignored is None else found & (columns != self.ignored.columns(rows))
+        same_label = self._same_label(rows, columns)
+        return same_label if self.ignored is None else same_label & (columns != self.ignored.columns(rows))
 
     @lazy
     def positive_columns(self) -> Tensor:
@@ -160,7 +160,7 @@ class PairRoles:
         if self.positive_mask is not None:
             # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
             parts = torch.split(self.positive_mask.view(torch.uint8), 256)
-            sums = torch.cat([part.to(candidates.dtype) @ candidates for part in parts])
+            sums = torch.cat([mask_rows.to(candidates.dtype) @ candidates for mask_rows in parts])
         else:
             sums = self.sums_of_class(anchors, candidates)
         counts = self.positive_count
@@ -223,15 +223,19 @@ class PairRoles:
 
     def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
         """Returns for each anchor the sum of its positives among the candidates, [N, D], where labels decide which they are."""
-        own, others = self.classes
+        anchor_classes, candidate_classes = self.classes
         sums = candidates.new_zeros(self._most_classes, candidates.shape[1])
-        sums = sums.index_add_(0, others, candidates[: len(others)]).index_select(0, own)
+        sums = sums.index_add_(0, candidate_classes, candidates[: len(candidate_classes)]).index_select(0, anchor_classes)
         return sums if self.ignored is None else sums.sub_(anchors)  # an anchor is no positive of itself
 
     def sums_of_anchors(self, anchors: Tensor) -> Tensor:
         """Returns for each candidate with a label the sum of the anchors [N, D] that it is positive to, [M', D]."""
-        own, others = self.classes
-        sums = anchors.new_zeros(self._most_classes, anchors.shape[1]).index_add_(0, own, anchors).index_select(0, others)
+        anchor_classes, candidate_classes = self.classes
+        sums = (
+            anchors.new_zeros(self._most_classes, anchors.shape[1])
+            .index_add_(0, anchor_classes, anchors)
+            .index_select(0, candidate_classes)
+        )
         for start, stop, shift in () if self.ignored is None else self.ignored.runs:
             sums[start + shift : stop + shift].sub_(anchors[start:stop])
         return sums
@@ -325,11 +329,11 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
     )
     if int(roles.positive_count.max()) != 1 or int(roles.positive_count.min()) != 1:
         return roles
-    own = _diagonal(positive)
-    if own is None:
+    pairs = _diagonal(positive)
+    if pairs is None:
         return roles
     left_out = roles.anchors * (roles.candidates - 1) - int(roles.negative_count.sum())
     ignored = _diagonal(positive, negative) if left_out == roles.anchors else None
     if left_out and ignored is None:
         return roles
-    return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=own, ignored=ignored)
+    return PairRoles(anchors=roles.anchors, candidates=roles.candidates, device=roles.device, positives=pairs, ignored=ignored)

@@ -57,25 +57,25 @@ class SearchSpace:
         >>> search_space("macl:alpha=1").suggest({"macl.base_temperature": 0.05, "macl.threshold": 0.5})
         'macl:alpha=1,base_temperature=0.05,threshold=0.5'
         """
-        found = {option: self._of(trial, f"{self.strategy}.{option}", each) for option, each in self.searched.items()}
-        written = ",".join(f"{option}={format_value(value)}" for option, value in {**self.held, **found}.items())
+        suggested = {option: self._of(trial, f"{self.strategy}.{option}", domain) for option, domain in self.searched.items()}
+        written = ",".join(f"{option}={format_value(value)}" for option, value in {**self.held, **suggested}.items())
         return f"{self.strategy}:{written}" if written else self.strategy
 
     def ray(self, tune: Any) -> dict[str, Any]:
         """Returns the space as Ray Tune takes it: ``Tuner(train, param_space=space.ray(ray.tune))``."""
-        return {f"{self.strategy}.{option}": _in_ray(tune, each) for option, each in self.searched.items()}
+        return {f"{self.strategy}.{option}": _in_ray(tune, domain) for option, domain in self.searched.items()}
 
     @staticmethod
-    def _of(trial: Any, name: str, each: Range | tuple[str, ...]) -> Any:
+    def _of(trial: Any, name: str, domain: Range | tuple[str, ...]) -> Any:
         if isinstance(trial, Mapping):
             if name not in trial:
                 raise ConfigError(f"trial has no '{name}'; it has {', '.join(map(str, trial)) or 'nothing'}.")
             return trial[name]
-        if isinstance(each, tuple):
-            return trial.suggest_categorical(name, list(each))
-        if each.integer:
-            return trial.suggest_int(name, int(each.low), int(each.high), log=each.log)
-        return trial.suggest_float(name, each.low, each.high, log=each.log)
+        if isinstance(domain, tuple):
+            return trial.suggest_categorical(name, list(domain))
+        if domain.integer:
+            return trial.suggest_int(name, int(domain.low), int(domain.high), log=domain.log)
+        return trial.suggest_float(name, domain.low, domain.high, log=domain.log)
 
 
 def search_space(spec: str, **ranges: tuple[float, float]) -> SearchSpace:
@@ -98,17 +98,17 @@ def search_space(spec: str, **ranges: tuple[float, float]) -> SearchSpace:
     Range(low=0.01, high=1.0, integer=False)
     """
     name, held = parse_spec(spec)
-    options = {each.name: each for each in options_of(load_class(registry().get(StrategyInfo, name)))}
-    for given in (*held, *ranges):
-        if given not in options:
-            raise unknown("option", given, options, of=f" of strategy '{name}'")
+    options = {option.name: option for option in options_of(load_class(registry().get(StrategyInfo, name)))}
+    for option_name in (*held, *ranges):
+        if option_name not in options:
+            raise unknown("option", option_name, options, of=f" of strategy '{name}'")
     searched: dict[str, Range | tuple[str, ...]] = {}
     for option in options.values():
         if option.name in ranges:
             searched[option.name] = _given(name, option, ranges[option.name], held)
         elif option.name not in held:
-            found = _declared(option, held)
-            searched |= {} if found is None else {option.name: found}
+            domain = _declared(option, held)
+            searched |= {} if domain is None else {option.name: domain}
     space = SearchSpace(name, held, searched)
     _check_corners(space, options)
     return space
@@ -140,10 +140,10 @@ def _given(strategy: str, option: Option, ends: Any, held: Mapping[str, Any]) ->
 
 def _check_corners(space: SearchSpace, options: Mapping[str, Option]) -> None:
     """Raises ConfigError where the strategy refuses some of the ends together."""
-    needed = {each.name: each.kind.example() for each in options.values() if each.required and each.kind is not None}
+    needed = {option.name: option.kind.example() for option in options.values() if option.required and option.kind is not None}
     needed = {option: value for option, value in needed.items() if option not in space.held}
     names = [f"{space.strategy}.{option}" for option in space.searched]
-    ends = [each if isinstance(each, tuple) else (each.low, each.high) for each in space.searched.values()]
+    ends = [domain if isinstance(domain, tuple) else (domain.low, domain.high) for domain in space.searched.values()]
     for corner in itertools.product(*ends):
         spec = space.suggest(dict(zip(names, corner, strict=True)))
         try:
@@ -154,9 +154,9 @@ def _check_corners(space: SearchSpace, options: Mapping[str, Option]) -> None:
             raise ConfigError(f"the search space of '{space.strategy}' holds '{spec}', but {error}") from error
 
 
-def _in_ray(tune: Any, each: Range | tuple[str, ...]) -> Any:
-    if isinstance(each, tuple):
-        return tune.choice(list(each))
-    if each.integer:
-        return (tune.lograndint if each.log else tune.randint)(int(each.low), int(each.high) + 1)
-    return (tune.loguniform if each.log else tune.uniform)(each.low, each.high)
+def _in_ray(tune: Any, domain: Range | tuple[str, ...]) -> Any:
+    if isinstance(domain, tuple):
+        return tune.choice(list(domain))
+    if domain.integer:
+        return (tune.lograndint if domain.log else tune.randint)(int(domain.low), int(domain.high) + 1)
+    return (tune.loguniform if domain.log else tune.uniform)(domain.low, domain.high)

@@ -90,5 +90,5 @@ class LeftOut(WeightMap):
 
     def weight(self, similarity: Tensor) -> Tensor:
         """Returns 0 or 1."""
-        kept = self.keys.equal(similarity, other=self.equal)
-        return kept if self.spared is None else torch.maximum(kept, self.spared.to(kept.dtype))
+        weights = self.keys.equal(similarity, other=self.equal)
+        return weights if self.spared is None else torch.maximum(weights, self.spared.to(weights.dtype))

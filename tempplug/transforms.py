@@ -57,25 +57,25 @@ def refuse_fake(*arguments: object) -> None:
 
 def valueless() -> bool:
     """Returns whether Python cannot read values: under `torch.func.vmap`, and where a graph is traced."""
-    return torch.compiler.is_compiling() or any(each.key() == TransformType.Vmap for each in get_interpreter_stack() or ())
+    return torch.compiler.is_compiling() or any(level.key() == TransformType.Vmap for level in get_interpreter_stack() or ())
 
 
 def shared(make: Callable[..., T]) -> Callable[..., T]:
     """Returns the function as one whose results later calls share, but for what is made in a transform, a mode or a trace."""
 
     @lru_cache(maxsize=64)
-    def kept(*arguments: Any) -> T:
+    def cached(*arguments: Any) -> T:
         # Not of inference mode, because training will use it as well.
         with torch.inference_mode(False):
             return make(*arguments)
 
-    def found(*arguments: Any) -> T:
+    def wrapper(*arguments: Any) -> T:
         # An export without Dynamo runs in a mode.
         alone = torch.compiler.is_dynamo_compiling() or transformed() or dispatching()
-        return make(*arguments) if alone else kept(*arguments)
+        return make(*arguments) if alone else cached(*arguments)
 
-    found.cache_info = kept.cache_info  # type: ignore[attr-defined]
-    return found
+    wrapper.cache_info = cached.cache_info  # type: ignore[attr-defined]
+    return wrapper
 
 
 @contextmanager

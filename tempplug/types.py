@@ -208,7 +208,7 @@ class StepRecord:
 
         What this batch had nothing of is left out; the loss is always there.
         """
-        names = [each.name for each in fields(self) if each.name not in ("engine", "learned")]
+        names = [attribute.name for attribute in fields(self) if attribute.name not in ("engine", "learned")]
         tensors = {name: getattr(self, name) for name in names} | dict(self.learned)
         values = {name: float(tensor) for name, tensor in tensors.items()}
         return {name: value for name, value in values.items() if name == "loss" or not math.isnan(value)}

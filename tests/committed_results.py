@@ -1,4 +1,4 @@
-"""The committed results, read from their JSON files alone, and checks of printed numbers against them."""
+"""The committed results, read from their files alone, and checks of printed numbers against them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import re
 import statistics
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy import stats
@@ -16,13 +17,17 @@ RESULTS = ROOT / "benchmarks" / "results"
 Values = dict[str, dict[int, dict[str, float]]]
 
 
+def records(file: Path) -> list[dict[str, Any]]:
+    """Returns what the file of a task says about each run, its first line's ``common`` included."""
+    head, *runs = map(json.loads, file.read_text(encoding="utf-8").splitlines())
+    return [{**head["common"], **run} for run in runs]
+
+
 def values(place: str) -> Values:
     """Returns the metrics of ``suite/profile/task`` by arm and seed."""
     found: Values = {}
-    for file in (RESULTS / place).glob("*/seed-*.json"):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if "metrics" in content:
-            found.setdefault(content["arm"], {})[content["seed"]] = content["metrics"]
+    for record in records(RESULTS / f"{place}.jsonl"):
+        found.setdefault(record["arm"], {})[record["seed"]] = record["metrics"]
     assert found, place
     return found
 
@@ -33,8 +38,8 @@ def of(found: Values, arm: str, metric: str) -> dict[int, float]:
 
 def looks(place: str) -> int:
     """Returns how often the results of ``suite/profile/task`` were read while seeds were added."""
-    file = RESULTS / place / "looks.json"
-    return len(json.loads(file.read_text(encoding="utf-8"))["looks"]) if file.exists() else 1
+    with (RESULTS / f"{place}.jsonl").open(encoding="utf-8") as lines:
+        return max(1, len(json.loads(next(lines)).get("looks", [])))
 
 
 def numbers(cell: str) -> list[float]:

@@ -17,8 +17,8 @@ from pytorch_metric_learning.utils.loss_and_miner_utils import convert_to_pairs
 from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy
+from tempplug.call.scores import refuse_cosines_only
 from tempplug.errors import ConfigError
-from tempplug.scores import refuse_cosines_only
 from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import refuse_missing

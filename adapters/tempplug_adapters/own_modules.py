@@ -9,17 +9,20 @@ import copy
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import torch
 from torch import nn
 
 from tempplug.arguments import parse_options
-from tempplug.errors import ConfigError, nearest
+from tempplug.errors import ConfigError, ShapeError, nearest
+from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
 
+T = TypeVar("T")
 _ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -56,6 +59,27 @@ def find(word: str, option: str) -> Any:
     if inspect.isbuiltin(found):  # such as os:system, which must not be called
         raise ConfigError(f"{option}='{word}' is a built-in function: name a module, a class or a function written in Python.")
     return partial(found, **parse_options(options.split(","))) if options else found
+
+
+def trial(module: nn.Module, run: Callable[[], T], contract: str) -> T:
+    """Returns what a call of a user's encoder returns in evaluation mode, without gradients.
+
+    Args:
+        module: the encoder.
+        run: calls it with inputs like those of the training.
+        contract: what it must take and return, for the message.
+
+    Raises:
+        ShapeError: it returns another shape, as ``run`` says.
+        ConfigError: it cannot run.
+    """
+    try:
+        with torch.no_grad(), evaluating(module):
+            return run()
+    except ShapeError:
+        raise
+    except Exception as error:  # the user's own code can raise anything
+        raise ConfigError(f"encoder {type(module).__name__} cannot run ({one_line(error)}); {contract}.") from error
 
 
 def create_module(

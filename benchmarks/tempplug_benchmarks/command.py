@@ -28,6 +28,7 @@ from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.ray_executor import in_child
 from tempplug_benchmarks.run.store import Entry
 from tempplug_benchmarks.run.table_plan import PAPERS, paper_map, size_of
+from tempplug_benchmarks.run.task_file import pack
 from tempplug_benchmarks.speed import kind as speed
 from tempplug_benchmarks.speed.cases import SpeedSuite
 from tempplug_benchmarks.speed.report import SpeedReport, read_case, sections
@@ -70,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(prog="tempplug bench", description="Run benchmark suites and report measured beside reported figures.")
-    actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report,verify}")
+    actions = parser.add_subparsers(required=True, metavar="{list,run,sweep,report,verify,pack}")
 
     listing = actions.add_parser("list", help="show suites, tasks, profiles and arms", description="Show what can be run.")
     listing.add_argument("suite", nargs="?", help="show the tasks and profiles of this suite")
@@ -115,6 +116,15 @@ def _parser() -> argparse.ArgumentParser:
     verifying.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
     verifying.add_argument("--data-dir", type=Path, metavar="DIR", help="folder of real data (default: TEMPPLUG_DATA)")
     verifying.set_defaults(action=_verify)
+
+    packing = actions.add_parser(
+        "pack",
+        help="move the files of finished runs into one file a task",
+        description="Move the files of finished runs into one file a task, TASK.jsonl beside the folder TASK, for example to "
+        "commit them. All commands read both: reports stay as they are, and no run is repeated.",
+    )
+    packing.add_argument("folder", type=Path, metavar="DIR", help="the --output of tempplug bench run, or a folder inside it")
+    packing.set_defaults(action=_pack)
     return parser
 
 
@@ -196,6 +206,12 @@ def _verify(options: argparse.Namespace) -> int:
     if options.runs < 1:
         raise ConfigError(f"runs={options.runs} must be at least 1.")
     return training.verify(options)
+
+
+def _pack(options: argparse.Namespace) -> int:
+    for line in pack(options.folder):
+        print(line)
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

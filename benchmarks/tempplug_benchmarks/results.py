@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tempplug.errors import DataError, TempplugError
-from tempplug_benchmarks.run.fields import check_fields, plain, read_object
-from tempplug_benchmarks.run.fixed_plan import PLAN, FixedPlan, read_plan
-from tempplug_benchmarks.run.store import FAILED, LOOKS, Entry, Failure, Result, read_failure, read_result, result_files
+from tempplug_benchmarks.run.fields import plain
+from tempplug_benchmarks.run.fixed_plan import FixedPlan, task_plan
+from tempplug_benchmarks.run.store import Entry, Failure, Result
+from tempplug_benchmarks.run.task_file import Look, read_looks, stored_tasks
 
 CONFIDENCE = 0.95
-PATTERN = "*/*/*/*/seed-*.json"
 
 
 @dataclass(frozen=True)
@@ -60,19 +60,6 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Look:
-    """One interim analysis of a task, as listed in the file `LOOKS`: ``{"format": 1, "looks": [...]}``.
-
-    Attributes:
-        date: when the last run had finished, ISO 8601.
-        seeds: description of the seeds added since the previous analysis.
-    """
-
-    date: str
-    seeds: str
-
-
-@dataclass(frozen=True)
 class Loaded:
     """The contents of a results folder.
 
@@ -102,54 +89,48 @@ def load_results(folder: Path, check: Callable[[Entry], object] = lambda entry: 
     so are those that a task's plan lacks.
 
     Args:
-        folder: the ``--output`` of ``tempplug bench run``, or a folder inside it.
+        folder: see `stored_tasks`.
         check: raises a `TempplugError` if an entry refers to something that does not exist.
 
     Raises:
         DataError: the folder is missing or has no results.
     """
-    if not folder.is_dir():
+    tasks = stored_tasks(folder)
+    if not tasks and not folder.is_dir():
         raise DataError(f"{folder} is not a folder: give the --output of tempplug bench run.")
     results: list[Result] = []
     failures: list[Failure] = []
     problems: list[str] = []
     looks: dict[tuple[str, str, str], tuple[Look, ...]] = {}
     plans: dict[tuple[str, str, str], FixedPlan] = {}
-    for path in result_files(folder, PATTERN):
+    for task in tasks:
         try:
-            beside = path.absolute().parents[1]
-            looked, planned = _read_looks(beside / LOOKS), _read_plan(beside / PLAN)
-            entry = read_failure(path) if path.name.endswith(FAILED) else read_result(path)
-            check(entry)
-            if planned is not None:
-                if not planned.covers(entry):
-                    raise DataError(f"{path} is not in the plan of {planned.date} beside it, so it is left out.")
-                plans[entry.suite, entry.profile, entry.task] = planned
-            looks[entry.suite, entry.profile, entry.task] = looked
-            if isinstance(entry, Failure):
-                failures.append(entry)
-            else:
-                results.append(entry)
+            looked, planned = read_looks(task.folder), task_plan(task.folder)
+            entries = list(task.entries())
         except DataError as error:
             problems.append(plain(str(error)))
-        except TempplugError as error:
-            problems.append(plain(f"{path}: {error}"))
+            continue
+        for where, entry in entries:
+            try:
+                if isinstance(entry, DataError):
+                    raise entry
+                check(entry)
+                if planned is not None:
+                    if not planned.covers(entry):
+                        raise DataError(f"{where} is not in the plan of {planned.date} beside it, so it is left out.")
+                    plans[entry.suite, entry.profile, entry.task] = planned
+                looks[entry.suite, entry.profile, entry.task] = looked
+                if isinstance(entry, Failure):
+                    failures.append(entry)
+                else:
+                    results.append(entry)
+            except DataError as error:
+                problems.append(plain(str(error)))
+            except TempplugError as error:
+                problems.append(plain(f"{where}: {error}"))
     if not results and not failures and not problems:
         raise DataError(f"{folder} has no results: run tempplug bench run SUITE --output {folder} first.")
     return Loaded(tuple(results), tuple(failures), tuple(dict.fromkeys(problems)), looks, plans)
-
-
-def _read_plan(path: Path) -> FixedPlan | None:
-    return read_plan(path, FixedPlan) if path.exists() else None
-
-
-def _read_looks(path: Path) -> tuple[Look, ...]:
-    if not path.exists():
-        return ()
-    listed = read_object(path, 1, "file of looks").get("looks")
-    if not isinstance(listed, list) or not listed:
-        raise DataError(f"{path}: 'looks' must be a list of objects with date and seeds.")
-    return tuple(Look(**check_fields(Look, each, f"{path}: a look")) for each in listed)
 
 
 def summarise(values: Mapping[int, float]) -> Summary:

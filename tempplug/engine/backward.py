@@ -56,8 +56,8 @@ class Share:
     """
 
     def __init__(self, sums: Sums, gradient: Tensor | None, scale: Tensor | None, logarithm: bool, full: bool) -> None:
-        own = torch.zeros_like(sums.sums) if gradient is None else gradient
-        self.gradient = own if scale is None else own * scale
+        upstream = torch.zeros_like(sums.sums) if gradient is None else gradient
+        self.gradient = upstream if scale is None else upstream * scale
         if sums.most is not None:
             lse = sums.sums.log2().add_(sums.most)
             self.lse = lse.masked_fill_(lse == -math.inf, math.inf)  # a row without summands has no shares
@@ -137,9 +137,9 @@ class Backward:
     def run(self) -> tuple[list[Pair], list[Tensor | None]]:
         """Returns the gradients of the anchors and candidates of each product, and those of what the map learns."""
         work = self.work
-        for found in in_order(self._products_of, work.plan.tiles, work.threads):
-            for add, rows, more in found:
-                add(rows, more)
+        for additions in in_order(self._products_of, work.plan.tiles, work.threads):
+            for add, rows, addend in additions:
+                add(rows, addend)
         out = [(first.whole() if first else None, second.whole() if second else None) for first, second in self.out]
         (anchors, candidates), (of_left, of_right) = work.products[0], out[0]
         if self.scaled and work.scale is not None and of_left is not None:
@@ -162,12 +162,12 @@ class Backward:
         """Returns what a tile adds to each gradient."""
         work = self.work
         additions: list[Addition] = []
-        if tile in work.kept:
-            weights, slopes = work.kept.pop(tile)
+        if tile in work.saved:
+            weights, slopes = work.saved.pop(tile)
             positive = None if work.marks is None else work.marks.positive(tile, weights)
         else:
-            found = work.tile(tile, summed=False)
-            weights, slopes, positive = found.weights, found.slopes, found.positive
+            tile_values = work.tile(tile, summed=False)
+            weights, slopes, positive = tile_values.weights, tile_values.slopes, tile_values.positive
             if work.folded and slopes:  # as where they are kept, to the last digit
                 weights, slopes = weights.mul_(slopes[0]), ()
         weights = self._of_sums(tile, weights, positive)
@@ -221,11 +221,11 @@ class Backward:
         halved[:, : tile.inner.start].mul_(0.5)
         return halved
 
-    def _add_offset(self, rows: slice | None, more: Tensor) -> None:
+    def _add_offset(self, rows: slice | None, gradient: Tensor) -> None:
         scale = self.work.scale
         if scale is not None:
-            more = more / (select(scale, rows) if scale.ndim else scale)
-        self.of_offset = more.sum() if self.of_offset is None else self.of_offset + more.sum()
+            gradient = gradient / (select(scale, rows) if scale.ndim else scale)
+        self.of_offset = gradient.sum() if self.of_offset is None else self.of_offset + gradient.sum()
 
     def _softmaxes(self, tile: Tile, logits: Tensor, positive: Tensor | None) -> Tensor:
         """Returns each pair's share in the sum of its row, and of its column if that is an anchor, times their gradients."""
@@ -235,10 +235,10 @@ class Backward:
             at_negatives, at_positives = logits.masked_fill(marked, -math.inf), logits.masked_fill(~marked, -math.inf)
             groups = [(at_negatives, self.negatives, self.columns), (at_positives, self.positives, self.positives)]
         total: Tensor | None = None
-        for each, own, across in groups:
-            softmax = (each - select(own.lse, tile.rows)[:, None]).exp2_().mul_(select(own.gradient, tile.rows)[:, None])
+        for logit, row, column in groups:
+            softmax = (logit - select(row.lse, tile.rows)[:, None]).exp2_().mul_(select(row.gradient, tile.rows)[:, None])
             if tile.both:
-                softmax.add_((each - select(across.lse, tile.columns)).exp2_().mul_(select(across.gradient, tile.columns)))
+                softmax.add_((logit - select(column.lse, tile.columns)).exp2_().mul_(select(column.gradient, tile.columns)))
             total = softmax if total is None else total.add_(softmax)
         return logits if total is None else total
 
@@ -259,10 +259,10 @@ class Backward:
             bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)
             return torch.autograd.grad(bound.logit(similarity), self.work.learned, weights, allow_unused=True)
 
-    def _add_learned(self, rows: None, found: tuple[Tensor | None, ...]) -> None:
-        for number, more in enumerate(found):
+    def _add_learned(self, rows: None, gradients: tuple[Tensor | None, ...]) -> None:
+        for number, gradient in enumerate(gradients):
             have = self.of_learned[number]
-            self.of_learned[number] = more if have is None else have if more is None else have + more
+            self.of_learned[number] = gradient if have is None else have if gradient is None else have + gradient
 
     def _of_scale(self, scale: Tensor, of_left: Tensor, of_right: Tensor | None) -> Tensor:
         """Returns the gradient of the scale: Σ G_ij s_ij / scale, and Σ_j G_ij s_ij is the anchor times its own gradient."""

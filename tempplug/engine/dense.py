@@ -72,7 +72,7 @@ def dense_statistics(
     if roles.positives is not None:
         positive_lse = positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map)))
     else:
-        positive_logit, positive_similarity = (each / count.clamp(min=1) for each in (positive_logit, positive_similarity))
+        positive_logit, positive_similarity = (total / count.clamp(min=1) for total in (positive_logit, positive_similarity))
         if pair is None:
             # A row without positives takes its log-sum-exp over everything: finite, and dropped when the rows are averaged.
             counted = positive | (count == 0)[:, None]

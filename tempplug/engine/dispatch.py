@@ -55,7 +55,7 @@ def row_statistics(
         ConfigError: the given engine cannot compute this block, or a term that is not symmetric would have to serve both
             directions.
     """
-    one_way = [type(each).__name__ for each in terms if not each.symmetric] if mirrored else []
+    one_way = [type(term).__name__ for term in terms if not term.symmetric] if mirrored else []
     if one_way:
         raise ConfigError(
             f"the negative term {one_way[0]} is not symmetric, and both directions of a block were asked for at once: ask for "
@@ -79,10 +79,10 @@ def row_statistics(
             )
         return list(mirrored_statistics(block, logit_map)) if mirrored else [triton_statistics(block, logit_map)], engine
     similarity = dense_similarity(block)
-    found = [dense_statistics(block, logit_map, wanted, terms, similarity)]
+    statistics = [dense_statistics(block, logit_map, wanted, terms, similarity)]
     if mirrored:
-        found.append(dense_statistics(block.mirrored(), logit_map, wanted, terms, similarity.T))
-    return found, engine
+        statistics.append(dense_statistics(block.mirrored(), logit_map, wanted, terms, similarity.T))
+    return statistics, engine
 
 
 def _measured(block: Block, logit_map: LogitMap) -> bool:

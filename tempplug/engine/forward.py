@@ -83,7 +83,7 @@ class Pass:
         shifted: whether sums are relative to the largest logit of each row, see `Sums`.
         needs_logits: whether logits themselves are wanted, and not their exponentials alone.
         folded: whether the slope is already multiplied into the weights that are kept.
-        keeps: whether the backward pass finds weights and slopes of all tiles in ``kept``, and does not compute them again.
+        keeps: whether the backward pass finds weights and slopes of all tiles in ``saved``, and does not compute them again.
     """
 
     mean: Tensor | None = None
@@ -109,22 +109,22 @@ class Pass:
         anchors = rows[0]
         self.products = [rows]
         for left, right in logit_map.products:
-            own = left.detach()
-            self.products.append((own, own if right is left else right.detach()))
+            detached = left.detach()
+            self.products.append((detached, detached if right is left else right.detach()))
         self.in_bfloat16 = gemm.in_bfloat16(anchors, block.precision)
         self.factors = gemm.split(rows) if self.in_bfloat16 else rows
         self.scale = logit_map.scale.detach() if isinstance(logit_map, ScaleMap) and logit_map.linear else None
         self.learned = () if self.scale is not None or logit_map.products else learned
         half = roles.square and logit_map.symmetric and not wanted.needs_pairs
-        for each in terms:
-            half = half and each.symmetric
+        for term in terms:
+            half = half and term.symmetric
         self.plan = make_plan(roles.shape, half, mirrored, anchors.device)
         self.marks = None if roles.positives is not None else Marks(roles, anchors.dtype)
         self.similarity = block.positive_similarity
         bound = logit_map.bound
         self.safe = self.pair is not None or (bound <= LARGEST_LOGIT and not terms)
         self.shifted = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
-        self.kept: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
+        self.saved: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
         worth = anchors.is_cpu and self.plan.pairs >= workers.WORTH_THREADS
         self.threads = torch.get_num_threads() if worth else 1
 
@@ -143,17 +143,17 @@ class Pass:
         self.top: tuple[Tensor, Tensor, Tensor] | None = None
         self.needs_logits = self.shifted or self.wanted.needs_pairs or self.logit is not None
         # A single slope is multiplied into the weights that are kept, unless something needs the weights without it.
-        apart = several or self.shifted or self.learned or self.wanted.top or self.learns_offset
-        self.folded = not (apart or len(self.products) > 1)
+        needs_weights = several or self.shifted or self.learned or self.wanted.top or self.learns_offset
+        self.folded = not (needs_weights or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
         self.keeps = keep and self.plan.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
         for additions in in_order(self._sums_of, self.plan.tiles, self.threads):
-            for add, rows, more in additions:
-                add(rows, more)
+            for add, rows, addend in additions:
+                add(rows, addend)
         if not (self.safe or self.shifted):
-            sums = [each for each in (self.negative, self.positive, self.columns) if each is not None]
-            if not all(each.exact() for each in sums):
-                self.shifted, self.kept = True, {}
+            sums = [accumulator for accumulator in (self.negative, self.positive, self.columns) if accumulator is not None]
+            if not all(accumulator.exact() for accumulator in sums):
+                self.shifted, self.saved = True, {}
                 return self.forward(keep)
         if self.wanted.negative_similarity:
             self.mean = self._mean_similarity()
@@ -161,25 +161,26 @@ class Pass:
 
     def _sums_of(self, tile: Tile) -> list[Addition]:
         """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
-        found, of_negatives = self.tile(tile, weighed=self.keeps), None
+        tile_values, of_negatives = self.tile(tile, weighed=self.keeps), None
         additions: list[Addition] = []
-        if found.positive is not None and self.positive is not None:
-            of_positives, of_negatives = self._parts(found)
+        if tile_values.positive is not None and self.positive is not None:
+            of_positives, of_negatives = self._parts(tile_values)
             self._add(additions, tile, self.positive, of_positives)
-            if self.logit is not None and found.logit is not None:
-                logits = torch.where(found.positive > 0, found.logit, 0.0)  # a term may make that of a negative -inf
+            if self.logit is not None and tile_values.logit is not None:
+                # A term may make the logit of a negative -inf.
+                logits = torch.where(tile_values.positive > 0, tile_values.logit, 0.0)
                 additions.append((self._add_logits, tile.rows, logits.sum(1)))
                 if tile.both and tile.transposed:
                     additions.append((self._add_logits, tile.outer, logits[:, tile.inner or EVERY].sum(0)))
-        self._add(additions, tile, self.negative, found.values if of_negatives is None else of_negatives, self.columns)
-        if self.count is not None and found.left_in is not None:
-            self._add(additions, tile, self.count, found.left_in)
+        self._add(additions, tile, self.negative, tile_values.values if of_negatives is None else of_negatives, self.columns)
+        if self.count is not None and tile_values.left_in is not None:
+            self._add(additions, tile, self.count, tile_values.left_in)
         if self.wanted.top:
-            additions.append((self._note_top, tile, found))
+            additions.append((self._note_top, tile, tile_values))
         if self.keeps:
-            if self.folded and found.slopes:
-                found.weights, found.slopes = found.weights.mul_(found.slopes[0]), ()
-            self.kept[tile] = found.weights, found.slopes
+            if self.folded and tile_values.slopes:
+                tile_values.weights, tile_values.slopes = tile_values.weights.mul_(tile_values.slopes[0]), ()
+            self.saved[tile] = tile_values.weights, tile_values.slopes
         return additions
 
     @staticmethod
@@ -190,9 +191,9 @@ class Pass:
             across = values if tile.inner is None else values[:, tile.inner]
             additions.append(((of_columns or sums).add, tile.outer, sums.of_tile(across, 0)))
 
-    def _add_logits(self, rows: slice | None, more: Tensor) -> None:
+    def _add_logits(self, rows: slice | None, sums: Tensor) -> None:
         if self.logit is not None:
-            select(self.logit, rows).add_(more)
+            select(self.logit, rows).add_(sums)
 
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
         """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
@@ -200,25 +201,37 @@ class Pass:
         bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         terms, weights = self._terms_of(tile, similarity) if self.terms else ((), ())
+        tile_values = self._values(bound, similarity, positive, terms, summed, weighed)
+        for weight in weights:
+            tile_values.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
+        fill = -math.inf if self.shifted else 0.0
+        self._blank_(tile_values.values, tile, fill)
+        if tile_values.weights is not tile_values.values:
+            self._blank_(tile_values.weights, tile, fill)
+        if self.count is not None and summed:
+            tile_values.left_in = self._left_in(tile_values, tile, terms, weights)
+        return tile_values
+
+    def _values(
+        self,
+        bound: LogitMap,
+        similarity: Tensor,
+        positive: Tensor | None,
+        terms: Sequence[Tensor],
+        summed: bool,
+        weighed: bool,
+    ) -> Values:
+        """Returns the summands of a tile before any is weighed or left out."""
         if self.pair is None and not (terms or self.needs_logits):
             values, *slopes = bound.exponential_and_slopes_(similarity)
             values = values.contiguous()
-            found = Values(similarity, None, values, values, tuple(slopes), positive)
-        else:
-            found = self._from_logits(bound, similarity, positive, terms)
-            if self.pair is not None and self.offset is not None:
-                self._apply_(self.pair, self.offset, found, summed, weighed)
-            elif not self.shifted:
-                found.values.exp2_()
-        for weight in weights:
-            found.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
-        fill = -math.inf if self.shifted else 0.0
-        self._blank_(found.values, tile, fill)
-        if found.weights is not found.values:
-            self._blank_(found.weights, tile, fill)
-        if self.count is not None and summed:
-            found.left_in = self._left_in(found, tile, terms, weights)
-        return found
+            return Values(similarity, None, values, values, tuple(slopes), positive)
+        tile_values = self._from_logits(bound, similarity, positive, terms)
+        if self.pair is not None and self.offset is not None:
+            self._apply_(self.pair, self.offset, tile_values, summed, weighed)
+        elif not self.shifted:
+            tile_values.values.exp2_()
+        return tile_values
 
     def _product(self, tile: Tile) -> Tensor:
         """Returns the similarities of a tile."""
@@ -226,11 +239,11 @@ class Pass:
         outer = gemm.outer if self.marks is None and len(self.products) == 1 else gemm.outer_in_short_chains
         return outer(left if tile.rows is None else left[tile.rows], right if tile.columns is None else right[tile.columns])
 
-    def _left_in(self, found: Values, tile: Tile, terms: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
+    def _left_in(self, tile_values: Values, tile: Tile, terms: Sequence[Tensor], weights: Sequence[Tensor]) -> Tensor:
         """Returns 1 for negatives of a tile that no term leaves out and 0 for other pairs."""
-        left_in = torch.ones_like(found.values) if found.positive is None else 1 - found.positive
-        for kept in (*(weight > 0 for weight in weights), *(term > -math.inf for term in terms)):
-            left_in.mul_(kept)
+        left_in = torch.ones_like(tile_values.values) if tile_values.positive is None else 1 - tile_values.positive
+        for mask in (*(weight > 0 for weight in weights), *(term > -math.inf for term in terms)):
+            left_in.mul_(mask)
         self._blank_(left_in, tile, 0.0)
         return left_in
 
@@ -238,8 +251,8 @@ class Pass:
         """Returns what is added to the logits of a tile, and what its exponentials are multiplied by."""
         added: list[Tensor] = []
         weights: list[Tensor] = []
-        for each in self.terms:
-            of_tile = each.at(tile.rows or EVERY, tile.columns or EVERY)
+        for term in self.terms:
+            of_tile = term.at(tile.rows or EVERY, tile.columns or EVERY)
             if isinstance(of_tile, WeightMap) and not (self.shifted or self.pair):
                 weights.append(of_tile.weight(similarity))
             else:
@@ -258,16 +271,16 @@ class Pass:
         return Values(similarity, logit, values, values, tuple(slopes), positive)
 
     @staticmethod
-    def _apply_(pair: PairFunction, offset: Tensor, found: Values, summed: bool, weighed: bool) -> None:
+    def _apply_(pair: PairFunction, offset: Tensor, tile_values: Values, summed: bool, weighed: bool) -> None:
         """Puts f of logits in the place of base-2 logits, and f' in that of weights; of positives f(-l)."""
-        shifted = torch.add(offset, found.values, alpha=LN2, out=found.values)
-        sign = None if found.positive is None else found.positive.mul(-2).add_(1)
+        shifted = torch.add(offset, tile_values.values, alpha=LN2, out=tile_values.values)
+        sign = None if tile_values.positive is None else tile_values.positive.mul(-2).add_(1)
         if sign is not None:
             shifted.mul_(sign)
-        found.values = pair.value(shifted).contiguous() if summed else shifted
-        found.weights = pair.slope(shifted).contiguous() if weighed else found.values
+        tile_values.values = pair.value(shifted).contiguous() if summed else shifted
+        tile_values.weights = pair.slope(shifted).contiguous() if weighed else tile_values.values
         if sign is not None and weighed:
-            found.weights = found.weights * sign
+            tile_values.weights = tile_values.weights * sign
 
     def _blank_(self, numbers: Tensor, tile: Tile, value: float) -> None:
         """Writes a value over the pairs of a tile that have no role, or whose role positions decide."""
@@ -276,9 +289,9 @@ class Pass:
         elif tile.blank is not None:
             numbers.view(-1).index_fill_(0, tile.blank, value)
 
-    def _parts(self, found: Values) -> tuple[Tensor, Tensor]:
+    def _parts(self, tile_values: Values) -> tuple[Tensor, Tensor]:
         """Returns the values of positives and those of negatives, nothing elsewhere."""
-        values, positive = found.values, found.positive
+        values, positive = tile_values.values, tile_values.positive
         if positive is None:
             raise RuntimeError("positions decide which pairs are positives.")
         if self.shifted:
@@ -287,11 +300,11 @@ class Pass:
         of_positives = values * positive
         return of_positives, values - of_positives
 
-    def _note_top(self, tile: Tile, found: Values) -> None:
+    def _note_top(self, tile: Tile, tile_values: Values) -> None:
         """Puts the most similar negatives of a tile among those of the tiles before."""
         rows = select(torch.arange(self.roles.anchors, device=self.similarity.device), tile.rows)
         start = 0 if tile.columns is None else tile.columns.start
-        logit, similarity = found.logit, found.similarity
+        logit, similarity = tile_values.logit, tile_values.similarity
         if logit is None:
             raise RuntimeError("a pass with top logits has logits.")
         columns = torch.arange(start, start + logit.shape[1], device=logit.device)
@@ -301,22 +314,22 @@ class Pass:
             count = self.roles.anchors
             filled = similarity.new_full((count, wanted), -math.inf)
             self.top = filled, filled.clone(), torch.full((count, wanted), -1, device=logit.device)
-        have = [select(each, tile.rows) for each in self.top]
+        have = [select(tensor, tile.rows) for tensor in self.top]
         both = [torch.cat(pair, 1) for pair in zip(have, (similarity, logit, columns.expand_as(logit)), strict=True)]
         order = both[0].topk(wanted, 1).indices
-        for whole, each in zip(have, both, strict=True):
-            whole.copy_(each.gather(1, order))
+        for whole, joined in zip(have, both, strict=True):
+            whole.copy_(joined.gather(1, order))
 
     def _mean_similarity(self) -> Tensor:
         """Returns the softmax-weighted mean similarity of each row's negatives, [N]."""
         mean, lse = torch.zeros_like(self.negative.sums), self.negative.result(True)
         lse.masked_fill_(lse == -math.inf, math.inf)  # a row without negatives has no shares
         for tile in self.plan.tiles:
-            found = self.tile(tile)
-            values = found.values if found.positive is None else self._parts(found)[1]
-            own = select(lse, tile.rows)[:, None]
-            softmax = (values - own / LN2).exp2_() if self.shifted else values * torch.exp(-own)
-            select(mean, tile.rows).add_(softmax.mul_(found.similarity).sum(1))
+            tile_values = self.tile(tile)
+            values = tile_values.values if tile_values.positive is None else self._parts(tile_values)[1]
+            row_lse = select(lse, tile.rows)[:, None]
+            softmax = (values - row_lse / LN2).exp2_() if self.shifted else values * torch.exp(-row_lse)
+            select(mean, tile.rows).add_(softmax.mul_(tile_values.similarity).sum(1))
         return mean
 
     def _found(self) -> tuple[Tensor | None, ...]:

@@ -47,22 +47,22 @@ class Sums:
         most = values.amax(along).clamp_(min=torch.finfo(values.dtype).min)
         return (values - most.unsqueeze(along)).exp2_().sum(along), most
 
-    def add(self, rows: slice | None, found: tuple[Tensor, Tensor | None]) -> None:
+    def add(self, rows: slice | None, tile_sums: tuple[Tensor, Tensor | None]) -> None:
         """Adds the result of `of_tile` to some rows; None means all."""
-        more, level = found
+        addend, level = tile_sums
         if rows is None and self.total is None:
-            self.total, self.most = found
+            self.total, self.most = tile_sums
             return
         if self.total is None:
             self.total = self.like.new_zeros(self.count)
             self.most = self.like.new_full((self.count,), torch.finfo(self.like.dtype).min) if self.shifted else None
         total = select(self.total, rows)
         if self.most is None or level is None:
-            total.add_(more)
+            total.add_(addend)
             return
         most = select(self.most, rows)
         highest = torch.maximum(most, level)
-        total.mul_(torch.exp2(most - highest)).add_(more.mul_(torch.exp2(level - highest)))
+        total.mul_(torch.exp2(most - highest)).add_(addend.mul_(torch.exp2(level - highest)))
         most.copy_(highest)
 
     @property

@@ -52,10 +52,10 @@ def tiled_statistics(
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
         positive = torch.where(counts <= 1, logit, positive)
     negative_count = roles.negative_count if work.count is None else work.count.sums.long()
-    found = [RowStatistics(logit, similarity, positive, negative, counts, negative_count, work.mean, top)]
+    statistics = [RowStatistics(logit, similarity, positive, negative, counts, negative_count, work.mean, top)]
     if columns is not None:
-        found.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count))
-    return found
+        statistics.append(RowStatistics(logit, similarity, positive, columns, counts, roles.negative_count))
+    return statistics
 
 
 class Operands(NamedTuple):
@@ -79,12 +79,12 @@ class Operands(NamedTuple):
         others = of_candidates != of_anchors and self.division.learns(*of_candidates, needed)
         return self.division.learns(*of_anchors, needed), others
 
-    def gradients(self, found: Pair, needed: Sequence[bool]) -> Sequence[Tensor | None]:
+    def gradients(self, unit_gradients: Pair, needed: Sequence[bool]) -> Sequence[Tensor | None]:
         """Returns the gradients of the tensors, given those of the unit rows of anchors and candidates."""
         if self.division is None:
-            return found[: len(needed)]
-        both = found[:1] if self.spans[0] == self.spans[1] else found
-        pieces = [(start, each) for (start, _), each in zip(self.spans, both, strict=False) if each is not None]
+            return unit_gradients[: len(needed)]
+        both = unit_gradients[:1] if self.spans[0] == self.spans[1] else unit_gradients
+        pieces = [(start, gradient) for (start, _), gradient in zip(self.spans, both, strict=False) if gradient is not None]
         return self.division.gradients(pieces, needed)
 
 
@@ -131,10 +131,12 @@ class Rows(torch.autograd.Function):
         backward = Backward(ctx.work, gradients, (*operands.wants(needed), of_offset, *of_learned))
         (of_rows, *others), learned = backward.run()
         if others:  # a map with products learns through their rows alone, which its tensors() are
-            found: dict[int, Tensor] = {}
+            product_gradients: dict[int, Tensor] = {}
             for rows, both in zip(ctx.work.map.products, others, strict=True):
-                found |= {id(each): of_each for each, of_each in zip(rows, both, strict=True) if of_each is not None}
-            learned = [found.get(id(each)) for each in ctx.work.map.tensors()]
+                product_gradients |= {
+                    id(tensor): gradient for tensor, gradient in zip(rows, both, strict=True) if gradient is not None
+                }
+            learned = [product_gradients.get(id(tensor)) for tensor in ctx.work.map.tensors()]
         return None, None, None, backward.of_offset, *operands.gradients(of_rows, needed), *learned
 
 

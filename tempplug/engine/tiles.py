@@ -110,12 +110,12 @@ def _blank(
     runs: tuple[tuple[int, int, int], ...], top: int, bottom: int, left: int, right: int, device: torch.device
 ) -> Tensor | None:
     """Returns where the runs pass through a tile; row i of a run holds column i + shift."""
-    found = []
+    positions = []
     for start, stop, shift in runs:
         first = max(start, top, left - shift)
         rows = torch.arange(first, max(first, min(stop, bottom, right - shift)), device="cpu")
-        found.append((rows - top) * (right - left) + rows + shift - left)
-    flat = torch.cat(found) if found else torch.empty(0, device="cpu")
+        positions.append((rows - top) * (right - left) + rows + shift - left)
+    flat = torch.cat(positions) if positions else torch.empty(0, device="cpu")
     return flat.to(device) if flat.numel() else None
 
 

@@ -42,7 +42,7 @@ def _from_threads(work: Callable[[Task], Result], tasks: Iterable[Task], threads
         with torch.inference_mode(inference), torch.no_grad():
             return work(task)
 
-    pool, own = _lone_threads(threads), torch.get_num_threads()
+    pool, caller_threads = _lone_threads(threads), torch.get_num_threads()
     # MKL's number of threads is that of the process, so meanwhile the caller has one as well.
     torch.set_num_threads(1)
     waiting: deque[Future[Result]] = deque()
@@ -55,9 +55,9 @@ def _from_threads(work: Callable[[Task], Result], tasks: Iterable[Task], threads
         while waiting:
             yield waiting.popleft().result()
     finally:
-        for each in waiting:
-            each.cancel()
-        torch.set_num_threads(own)
+        for future in waiting:
+            future.cancel()
+        torch.set_num_threads(caller_threads)
 
 
 def _lone_threads(count: int) -> ThreadPoolExecutor:
@@ -72,7 +72,7 @@ def _lone_threads(count: int) -> ThreadPoolExecutor:
 
 
 def _new_pool(count: int) -> ThreadPoolExecutor:
-    own, ready = torch.get_num_threads(), threading.Barrier(count + 1)
+    caller_threads, ready = torch.get_num_threads(), threading.Barrier(count + 1)
 
     def start() -> None:
         # torch sets a thread's number at the first call of this, and would undo the next line.
@@ -85,5 +85,5 @@ def _new_pool(count: int) -> ThreadPoolExecutor:
         pool.submit(start)
     ready.wait()
     # The setting is partly global.
-    torch.set_num_threads(own)
+    torch.set_num_threads(caller_threads)
     return pool

@@ -103,7 +103,7 @@ class Views:
     def parts_of(self, block: Block) -> tuple[list[Part], list[Part]]:
         """Returns the parts of the anchors and of the candidates of a block."""
         of_anchors, of_candidates = block.arguments
-        return [self.part(each, False) for each in of_anchors], [self.part(each, block.everyone) for each in of_candidates]
+        return [self.part(name, False) for name in of_anchors], [self.part(name, block.everyone) for name in of_candidates]
 
     def numbers(self, part: Part) -> Tensor:
         """Returns the number of the example of each row of a part, -1 where it belongs to none."""
@@ -129,7 +129,7 @@ class Views:
         if units is self.everyone or not {"queue", "hard_negatives"} & {*names}:
             return Selection(units, units.order.spans[names])
         lying = [(self.unit_rows(name, everyone), name) for name in names]
-        return Selection(None, rows=torch.cat([each.rows(*each.order.spans[name]) for each, name in lying]))
+        return Selection(None, rows=torch.cat([unit_rows.rows(*unit_rows.order.spans[name]) for unit_rows, name in lying]))
 
 
 class Part(NamedTuple):
@@ -208,17 +208,17 @@ class PairLayout(Configured, ABC):
     def build(self, views: Views) -> list[Block]:
         """Returns the blocks, that of the positives first."""
         blocks = []
-        for each in views.plan or plan_of(self, views.sizes()):
-            blocks.append(self._block(views, each))
+        for block_plan in views.plan or plan_of(self, views.sizes()):
+            blocks.append(self._block(views, block_plan))
         return blocks
 
     def _block(self, views: Views, plan: BlockPlan) -> Block:
         """Returns a planned block of the rows of the call; raises for one uncertainty for the anchors of two views."""
         anchors, candidates = plan.anchors, plan.candidates
         roles = self.roles(views) if plan.roles is None else plan.roles
-        own, everyone = views.own, views.everyone
-        of_anchors = of_candidates = Selection(own, own.order.spans[anchors])
-        if anchors != candidates or (own is not everyone and plan.everyone):
+        local, everyone = views.own, views.everyone
+        of_anchors = of_candidates = Selection(local, local.order.spans[anchors])
+        if anchors != candidates or (local is not everyone and plan.everyone):
             of_candidates = views.select(candidates, plan.everyone)
         labels, index, uncertainty = views.labels, views.index, views.uncertainty
         if uncertainty is not None:
@@ -256,16 +256,16 @@ class PairLayout(Configured, ABC):
         """Returns the error for a call without view_b."""
         return ShapeError(f"layout '{self.name}' needs view_b beside view_a.")
 
-    def _uncertainty(self, given: Tensor | tuple[Tensor, Tensor], anchors: tuple[str, ...]) -> Tensor:
+    def _uncertainty(self, uncertainty: Tensor | tuple[Tensor, Tensor], anchors: tuple[str, ...]) -> Tensor:
         """Returns the uncertainty of the anchors, the rows of the views with these names."""
-        if isinstance(given, tuple):
-            found = [given[view == "view_b"] for view in anchors]
-            return found[0] if len(found) == 1 else torch.cat(found)
+        if isinstance(uncertainty, tuple):
+            of_views = [uncertainty[view == "view_b"] for view in anchors]
+            return of_views[0] if len(of_views) == 1 else torch.cat(of_views)
         if "view_b" in anchors:
             raise ShapeError(
                 f"uncertainty must be a pair (of view_a, of view_b) where layout '{self.name}' has anchors of both."
             )
-        return given
+        return uncertainty
 
 
 @shared
@@ -280,11 +280,11 @@ def plan_of_hard_negatives(sizes: Sizes, name: str = "", own_hard: bool = False)
     return BlockPlan(("view_a",), ("hard_negatives",), roles, name, everyone=False, own_hard=own_hard)
 
 
-def _excluded(views: Views, block: Block, own: bool) -> tuple[TermMap, ...]:
+def _excluded(views: Views, block: Block, own_hard: bool) -> tuple[TermMap, ...]:
     """Returns what hides hard negatives, the last part, that are absent or of another row."""
     of_anchors, (*before, hard) = views.parts_of(block)
     rows = torch.cat([views.numbers(part) for part in of_anchors])
-    seen = views.numbers(hard) if own else torch.full((hard.size,), -1, device=views.device)
+    seen = views.numbers(hard) if own_hard else torch.full((hard.size,), -1, device=views.device)
     there = torch.ones_like(seen, dtype=torch.bool) if views.hard_mask is None else views.hard_mask
     # Behind -1 every anchor sees a candidate, behind -2 none does.
     seen = torch.cat([seen.new_full((sum(part.size for part in before),), -1), seen.masked_fill(~there, -2)])

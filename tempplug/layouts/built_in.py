@@ -136,19 +136,19 @@ class CrossView(PairLayout):
         return tuple(makers[name](sizes, name) for name in self.blocks)
 
     def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
-        own = self.hard == "own"
-        if own and sizes.hard and not sizes.owned:
+        own_hard = self.hard == "own"
+        if own_hard and sizes.hard and not sizes.owned:
             raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
         if self.in_batch:
             roles = _roles(sizes, sizes.candidates, sizes.hard, sizes.place)
         elif sizes.place is None:
-            return plan_of_hard_negatives(sizes, name, own)
+            return plan_of_hard_negatives(sizes, name, own_hard)
         elif sizes.hard:
             roles = _roles(sizes, sizes.rows + sizes.hard, 0, 0, negatives_start=sizes.rows)
         else:
             raise ShapeError("in_batch=false of layout 'cross-view' needs hard_negatives=: there are no other negatives.")
         candidates = ("view_b", *_hard(sizes))
-        return BlockPlan(("view_a",), candidates, roles, name, everyone=self.in_batch, own_hard=own)
+        return BlockPlan(("view_a",), candidates, roles, name, everyone=self.in_batch, own_hard=own_hard)
 
     def _ba(self, sizes: Sizes, name: str) -> BlockPlan:
         roles = _roles(sizes, sizes.candidates, 0, sizes.place)
@@ -167,8 +167,8 @@ class CrossView(PairLayout):
     def _of_one_view(sizes: Sizes, name: str) -> BlockPlan:
         """Returns the block of one view against itself; the pair of a row and itself is no negative."""
         size, total, place = sizes.rows, sizes.candidates, sizes.place
-        square, own = place is not None and size == total, _of_one(size, place)
-        roles = PairRoles(anchors=size, candidates=total, device=sizes.device, positives=own, square=square)
+        square, self_pairs = place is not None and size == total, _of_one(size, place)
+        roles = PairRoles(anchors=size, candidates=total, device=sizes.device, positives=self_pairs, square=square)
         view = ("view_a" if name == "aa" else "view_b",)
         return BlockPlan(view, view, _counted(roles), name, paired=False)
 
@@ -221,12 +221,12 @@ class Labels(PairLayout):
     def roles_of(labels: Tensor, all_labels: Tensor, size: int, offset: int | None, extra: int) -> PairRoles:
         """Returns the roles of one view or two, [B or 2B, G or 2G (+ extra)], where B = ``size``."""
         count, total = labels.shape[0], all_labels.shape[0]
-        own = _of_one(size, offset) if count == size else _of_both(size, offset, total // 2, False)
+        self_pairs = _of_one(size, offset) if count == size else _of_both(size, offset, total // 2, False)
         return PairRoles(
             anchors=count,
             candidates=total + extra,
             device=labels.device,
-            ignored=None if offset is None else own,
+            ignored=None if offset is None else self_pairs,
             square=offset is not None and count == total,
             anchor_labels=labels,
             candidate_labels=torch.cat([all_labels, all_labels.new_zeros(extra)]) if extra else all_labels,

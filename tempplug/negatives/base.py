@@ -104,4 +104,4 @@ class NegativeTerm(Part):
 
 def joined_spec(terms: Iterable[NegativeTerm]) -> str | None:
     """Returns the spec string of several terms, None where there are none."""
-    return "+".join(each.spec() for each in terms) or None
+    return "+".join(term.spec() for term in terms) or None

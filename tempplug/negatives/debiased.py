@@ -46,9 +46,9 @@ class Debiased(NegativeTerm):
         # The share that is subtracted, as a logarithm of its part in the sum; where it is the whole sum, the floor holds.
         log_prior = math.log(self.prior) if self.prior else -math.inf
         # Logits first, which are nearly equal where digits matter.
-        part = (positive_logit - lse.clamp(min=torch.finfo(lse.dtype).min)) + (log_prior + number)
-        inside = part < -torch.finfo(lse.dtype).eps
-        share = torch.where(inside, part, -1.0)
+        log_share = (positive_logit - lse.clamp(min=torch.finfo(lse.dtype).min)) + (log_prior + number)
+        inside = log_share < -torch.finfo(lse.dtype).eps
+        share = torch.where(inside, log_share, -1.0)
         estimate = torch.where(inside, lse, 0.0) + torch.log(-torch.expm1(share)) - math.log1p(-self.prior)
         estimate = torch.where(inside, torch.maximum(estimate, floor.detach()), floor.detach())
         return torch.where(lse == -torch.inf, lse, estimate)

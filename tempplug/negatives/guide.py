@@ -44,12 +44,12 @@ class Guide(FalseNegatives):
     def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
         """Raises where they are no embeddings, or the same of both views where the margin then leaves nothing out."""
         rows = given.get("guide", {})
-        for part in rows.values():
-            if part.ndim != 2 or not part.is_floating_point():
+        for tensor in rows.values():
+            if tensor.ndim != 2 or not tensor.is_floating_point():
                 raise ShapeError(
-                    f"guide= holds {part.dtype} of shape {list(part.shape)}; wanted floating-point embeddings [B, E]."
+                    f"guide= holds {tensor.dtype} of shape {list(tensor.shape)}; wanted floating-point embeddings [B, E]."
                 )
-            check_finite("guide", part)
+            check_finite("guide", tensor)
         if layout.by_position and self.margin >= 0 and "view_a" in rows and rows["view_a"] is rows.get("view_b"):
             raise ConfigError(
                 "guide= is one tensor for view_a and view_b, so each positive has the guide's similarity 1, and "

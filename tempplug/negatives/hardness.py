@@ -47,22 +47,22 @@ class Hardness(NegativeTerm):
 
 
 class TimesSimilarity(TermMap):
-    """α·s of all pairs; with ``own`` keys where these differ; with ``hard`` of hard negatives where they are equal."""
+    """α·s of all pairs; with ``keys`` where these differ; with ``hard`` of hard negatives where they are equal."""
 
-    def __init__(self, strength: float, own: Keys | None = None, hard: Tensor | None = None) -> None:
-        self.strength, self.own, self.hard = strength, own, hard
-        self.bound, self.symmetric = strength, own is None
+    def __init__(self, strength: float, keys: Keys | None = None, hard: Tensor | None = None) -> None:
+        self.strength, self.keys, self.hard = strength, keys, hard
+        self.bound, self.symmetric = strength, keys is None
 
     def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
-        if self.own is None:
+        if self.keys is None:
             return self
         hard = None if self.hard is None else self.hard[columns]
-        return TimesSimilarity(self.strength, self.own.at(rows, columns, paired), hard)
+        return TimesSimilarity(self.strength, self.keys.at(rows, columns, paired), hard)
 
     def term(self, similarity: Tensor) -> Tensor:
         """Returns α·s or 0."""
-        if self.own is None:
+        if self.keys is None:
             return similarity * self.strength
-        term = (similarity * self.own.equal(similarity, other=self.hard is None)).mul_(self.strength)
+        term = (similarity * self.keys.equal(similarity, other=self.hard is None)).mul_(self.strength)
         return term if self.hard is None else term.mul_(self.hard)

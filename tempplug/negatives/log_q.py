@@ -85,25 +85,25 @@ class LogQ(NegativeTerm):
 
     def _inside(self, index: Tensor, size: int) -> Tensor:
         # On CUDA the operations themselves refuse what lies outside; asking here would wait for the device.
-        found = None if index.is_cuda or valueless() else outside("index", index, size)
-        if found is not None:
-            raise ConfigError(f"index holds {found}; {self.where('size', size)} allows 0 to {size - 1}.")
+        position = None if index.is_cuda or valueless() else outside("index", index, size)
+        if position is not None:
+            raise ConfigError(f"index holds {position}; {self.where('size', size)} allows 0 to {size - 1}.")
         return index
 
     def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
         """Raises where items lie outside of those that are counted, and where ln q has another shape or type, or is above 0."""
         items = given.get("index", {})
-        for part, index in items.items() if self.size is not None else ():
-            if part != "view_a" or "view_b" not in items:  # those of view_a are mostly no candidates
+        for source, index in items.items() if self.size is not None else ():
+            if source != "view_a" or "view_b" not in items:  # those of view_a are mostly no candidates
                 self._inside(check_row_integers("index", index), self.size or 0)
-        for log_q in {id(each): each for each in given.get("candidate_log_q", {}).values()}.values():
+        for log_q in {id(tensor): tensor for tensor in given.get("candidate_log_q", {}).values()}.values():
             if log_q.ndim != 1 or not log_q.is_floating_point():
                 raise ShapeError(
                     f"candidate_log_q= holds {log_q.dtype} of shape {list(log_q.shape)}; wanted a floating-point number a row."
                 )
             # Who passes q itself does so from the first call on, which alone waits for a device.
             if not (valueless() or (unread(log_q.device) and self._looked)):
-                low, high = (each.item() for each in torch.aminmax(log_q))
+                low, high = (extreme.item() for extreme in torch.aminmax(log_q))
                 if not (low > -math.inf and high <= HIGHEST):
                     _refuse(log_q, low, high)
                 self._looked = True

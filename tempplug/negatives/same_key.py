@@ -32,7 +32,7 @@ class SameKey(NegativeTerm):
 
     def prepare(self, pairs: Pairs) -> TermMap:
         """Returns the term that compares keys."""
-        keys = (check_row_integers("keys", each("keys")) for each in (pairs.of_anchors, pairs.of_candidates))
+        keys = (check_row_integers("keys", argument_of("keys")) for argument_of in (pairs.of_anchors, pairs.of_candidates))
         return LeftOut(Keys(*keys))
 
 

@@ -106,8 +106,8 @@ class SogCLR(Objective):
         log_u = moved(self.log_averages[rows].to(log_g.dtype), log_g, self.current_gamma())
         # Without a negative or a positive, there is nothing to learn from.
         seen = log_g.isfinite() & (statistics.positive_count > 0)
-        found, values = of_all_processes(rows[seen], log_u[seen])
-        examples, position = torch.unique(found, return_inverse=True)
+        all_rows, values = of_all_processes(rows[seen], log_u[seen])
+        examples, position = torch.unique(all_rows, return_inverse=True)
         self.log_averages[examples] = log_means(values, position, len(examples))[0].to(self.log_averages.dtype)
         return log_u
 

@@ -66,7 +66,7 @@ class Info:
         if not all(self.target.split(":")) or self.target.count(":") > 1:
             raise ConfigError(f"target={self.target!r} of {self.word} '{self.name}' must be written package.module:Attribute.")
         # A bare string would be read letter by letter.
-        if not isinstance(self.requires, tuple) or not all(isinstance(each, str) for each in self.requires):
+        if not isinstance(self.requires, tuple) or not all(isinstance(package, str) for package in self.requires):
             raise ConfigError(f"requires={self.requires!r} of {self.word} '{self.name}' must be a tuple of import names.")
 
 
@@ -133,13 +133,13 @@ def declared(kind: type[InfoType], module: str) -> list[InfoType]:
     """
     path = Path(module)
     read = tomllib.loads(path.with_suffix(".toml").read_text(encoding="utf-8"))
-    found = []
+    infos = []
     for name, entry in read[kind.plural].items():
         requires = entry.pop("requires", entry.get("extra"))
         names = requires if isinstance(requires, list) else read.get("requires", {}).get(requires, ())
         target = f"{path.parent.name}.{entry.pop('target')}"
-        found.append(kind(name=name, target=target, requires=tuple(names), **entry))
-    return found
+        infos.append(kind(name=name, target=target, requires=tuple(names), **entry))
+    return infos
 
 
 @hookspec

@@ -88,9 +88,9 @@ class Registry:
     def all(self, kind: type[InfoType]) -> list[InfoType]:
         """Returns every declaration of a kind, built-ins first, then plugins, each in order of declaration."""
         self._load_entry_points()
-        found = self._collect(kind)
+        by_name = self._collect(kind)
         self._warn()
-        return [info for infos in found.values() for _, info in infos]
+        return [info for infos in by_name.values() for _, info in infos]
 
     def get(self, kind: type[InfoType], name: str) -> InfoType:
         """Returns the declaration of that name.
@@ -99,16 +99,16 @@ class Registry:
             UnknownNameError: no plugin offers it; the nearest name and the plugins that failed to load are in the message.
             DuplicateNameError: two plugins offer it.
         """
-        found = self._collect(kind)
-        if name not in found:
+        by_name = self._collect(kind)
+        if name not in by_name:
             self._load_entry_points()
-            found = self._collect(kind)
+            by_name = self._collect(kind)
         self._warn()
-        if name not in found and (kind, name) in MOVED:
+        if name not in by_name and (kind, name) in MOVED:
             raise UnknownNameError("\n".join([MOVED[kind, name], *self._faults]))
-        if name not in found:
-            raise unknown(kind.word, name, sorted(found), faults=self._faults)
-        offers = found[name]
+        if name not in by_name:
+            raise unknown(kind.word, name, sorted(by_name), faults=self._faults)
+        offers = by_name[name]
         if len(offers) > 1:
             plugins = " and ".join(f"'{plugin}'" for plugin, _ in offers)
             raise DuplicateNameError(
@@ -151,7 +151,7 @@ class Registry:
 
     def check_installed(self, info: Info) -> None:
         """Raises `MissingDependencyError`, with the pip command, where a declaration's framework is absent; imports nothing."""
-        package = next((each for each in info.requires if not _installed(each)), "")
+        package = next((name for name in info.requires if not _installed(name)), "")
         if package:
             raise MissingDependencyError(_missing(info, package))
 
@@ -180,15 +180,15 @@ class Registry:
     def describe(self, info: Info) -> str:
         """Returns what a declaration declares and who made it: ``strategy 'mine' of the plugin 'theirs'``."""
         offers = [offer for by_name in self._declared.values() for offer in by_name.get(info.name, [])]
-        plugin = next((plugin for plugin, each in offers if each == info and plugin not in BUILT_IN), None)
+        plugin = next((plugin for plugin, offered in offers if offered == info and plugin not in BUILT_IN), None)
         return f"{info.word} '{info.name}'" + (f" of the plugin '{plugin}'" if plugin else "")
 
     def plugins(self) -> list[Plugin]:
         """Returns all plugins: what is built in, entry points (the disabled and broken ones too), then those added by hand."""
         self._load_entry_points()
-        found = {kind: self._collect(kind) for kind in KINDS.values()}
+        collected = {kind: self._collect(kind) for kind in KINDS.values()}
         self._warn()
-        loggers = {each.plugin_name for each in self._plugins.hook.tempplug_log.get_hookimpls()}
+        loggers = {implementation.plugin_name for implementation in self._plugins.hook.tempplug_log.get_hookimpls()}
         registered = [name for name, plugin in self._plugins.list_name_plugin() if plugin is not None]
         names = dict.fromkeys([*BUILT_IN, *self._entry_points, *registered])
         return [
@@ -196,8 +196,8 @@ class Registry:
                 name=name,
                 distribution=self._distribution(name),
                 declared={
-                    kind: [each for each, offers in by_name.items() if name in (owner for owner, _ in offers)]
-                    for kind, by_name in found.items()
+                    kind: [offered for offered, offers in by_name.items() if name in (owner for owner, _ in offers)]
+                    for kind, by_name in collected.items()
                 },
                 logs=name in loggers,
                 disabled=name in self._disabled,
@@ -218,7 +218,7 @@ class Registry:
 
     def _collect(self, kind: type[InfoType]) -> dict[str, list[tuple[str, InfoType]]]:
         """Returns the declarations by name, after calling the hooks that were not called before."""
-        hook, found = f"tempplug_register_{kind.plural}", self._declared[kind]
+        hook, by_name = f"tempplug_register_{kind.plural}", self._declared[kind]
         for implementation in getattr(self._plugins.hook, hook).get_hookimpls():
             plugin = implementation.plugin_name
             if (plugin, hook) in self._asked:
@@ -234,11 +234,11 @@ class Registry:
                     self._fault(plugin, f"returned {info!r} from {hook}, which is no {kind.__name__}: it is ignored")
                 elif self._reserved(kind, info.name):
                     self._fault(plugin, f"offers '{info.name}', a built-in name: its declaration is ignored")
-                elif any(owner == plugin for owner, _ in found.get(info.name, [])):
+                elif any(owner == plugin for owner, _ in by_name.get(info.name, [])):
                     self._fault(plugin, f"offers '{info.name}' twice: the second declaration is ignored")
                 else:
-                    found.setdefault(info.name, []).append((plugin, info))
-        return found
+                    by_name.setdefault(info.name, []).append((plugin, info))
+        return by_name
 
     def _reserved(self, kind: type[Info], name: str) -> bool:
         if kind is CommandInfo:
@@ -297,7 +297,7 @@ def _absent(info: Info, error: ImportError) -> str:
             return package
         cause = cause.__cause__ or cause.__context__
     # libraries that import lazily do not always tell which module they lack
-    return next((each for each in info.requires if not _installed(each)), "")
+    return next((name for name in info.requires if not _installed(name)), "")
 
 
 def _installed(package: str) -> bool:

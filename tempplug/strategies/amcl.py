@@ -100,5 +100,5 @@ class AMCL(Strategy):
     def _project(self, rows: Tensor, share: float = 1.0) -> Tensor:
         weight, bias = self.layer_for(rows, self.phi, "phi")
         if share != 1:
-            weight, bias = (each.detach() + share * (each - each.detach()) for each in (weight, bias))
+            weight, bias = (parameter.detach() + share * (parameter - parameter.detach()) for parameter in (weight, bias))
         return F.linear(rows, weight, bias)

@@ -96,9 +96,9 @@ def check_classes(strategy: Strategy, labels: Tensor, values: Tensor) -> None:
     """Raises where labels name no class, or are on another device than the values of the classes [C]."""
     if labels.device != values.device:
         raise strategy.elsewhere("class_counts", values, labels.device)
-    found = outside("labels", labels, len(values))
-    if found is not None:
+    label = outside("labels", labels, len(values))
+    if label is not None:
         raise ConfigError(
-            f"labels holds the class {found}; strategy '{strategy.name}' has the classes 0 to {len(values) - 1} of "
+            f"labels holds the class {label}; strategy '{strategy.name}' has the classes 0 to {len(values) - 1} of "
             "class_counts."
         )

@@ -107,7 +107,7 @@ class Individual(Strategy):
         if self.relative:
             seen &= statistics.positive_count > 0
             log_mean, similarity = log_mean - statistics.positive_logit, similarity - statistics.positive_similarity
-        rows, log_mean, similarity = of_all_processes(*(each[seen] for each in (rows, log_mean, similarity)))
+        rows, log_mean, similarity = of_all_processes(*(tensor[seen] for tensor in (rows, log_mean, similarity)))
         examples, position = torch.unique(rows, return_inverse=True)
         dtype = self.temperatures.dtype
         log_g, share = log_means(log_mean.to(dtype), position, len(examples))

@@ -75,20 +75,20 @@ class Learnable(Strategy):
         return ScaleMap(self._bounded().to(batch.positive_similarity.dtype).exp().squeeze())
 
     def _bounded(self) -> Tensor:
-        own = self.log_scale
+        log_scale = self.log_scale
         if self.max_scale is None:
-            return own
+            return log_scale
         bound = math.log(self.max_scale)
         if transformed():
-            return own.clamp(max=bound)
-        if torch.compiler.is_compiling() or own.untyped_storage().nbytes() == own.nbytes:
+            return log_scale.clamp(max=bound)
+        if torch.compiler.is_compiling() or log_scale.untyped_storage().nbytes() == log_scale.nbytes:
             with torch.no_grad():
-                own.clamp_(max=bound)
-            return own
+                log_scale.clamp_(max=bound)
+            return log_scale
         # A part of something larger is a copy that FSDP gathered for this step: nothing written here would last. What lies
         # above the bound counts as the bound, and only a gradient that leads back may move it.
-        above = own.detach() > bound
-        bounded = own + (own.detach().clamp(max=bound) - own.detach())
+        above = log_scale.detach() > bound
+        bounded = log_scale + (log_scale.detach().clamp(max=bound) - log_scale.detach())
         if bounded.requires_grad:
             bounded.register_hook(  # type: ignore[no-untyped-call]
                 lambda gradient: gradient.masked_fill(above & (gradient < 0), 0)

@@ -200,7 +200,7 @@ class PairTemperatureMap(LogitMap):
     def tensors(self) -> tuple[Tensor, ...]:
         """Returns φ of anchors and candidates, where it is learned."""
         both = (self.anchors,) if self.candidates is self.anchors else (self.anchors, self.candidates)
-        return tuple(each for each in both if each.requires_grad)
+        return tuple(tensor for tensor in both if tensor.requires_grad)
 
     def detached(self) -> PairTemperatureMap:
         """Returns the map of φ without gradient."""

@@ -70,7 +70,7 @@ class TempNet(Strategy):
         first = len(rows) if batch.of_view_a is None else batch.of_view_a
         parts = (rows[:first], rows[first:]) if self.per_view else (rows,)
         networks = cast(Iterable[Network], self.networks)
-        heights = torch.cat([network(self, part) for network, part in zip(networks, parts, strict=True)])
+        heights = torch.cat([network(self, view) for network, view in zip(networks, parts, strict=True)])
         return ScaleMap((self.temperature_min + (self.temperature_max - self.temperature_min) * heights).reciprocal())
 
 
@@ -86,8 +86,8 @@ class Network(nn.Module):
 
     def forward(self, strategy: Strategy, rows: Tensor) -> Tensor:
         """Returns the position of the temperature of each unit row between its bounds, [N] in [0, 1]."""
-        hidden = torch.sigmoid(F.linear(rows, *strategy.layer_for(rows, self.projection, "networks")))
-        products = hidden @ F.normalize(self.prototypes.to(rows.dtype)).T
+        activations = torch.sigmoid(F.linear(rows, *strategy.layer_for(rows, self.projection, "networks")))
+        products = activations @ F.normalize(self.prototypes.to(rows.dtype)).T
         weights = torch.softmax(products / self.log_sharpness.to(rows.dtype).exp(), 1)
         features = (weights - 1 / len(self.prototypes)) * torch.sigmoid(products)
         readout = self.readout.to(rows.dtype)

@@ -73,7 +73,7 @@ def computed_in(*modules: nn.Module, free: torch.dtype = torch.float64) -> torch
 
 def tolerance_of(*modules: nn.Module) -> float:
     """Returns how far two ways to one number may be apart beside these parameters."""
-    return max((TOLERANCES[each] for each in _types(*modules)), default=TOLERANCES[torch.float64])
+    return max((TOLERANCES[dtype] for dtype in _types(*modules)), default=TOLERANCES[torch.float64])
 
 
 def random_rows(*shape: int, seed: int) -> Tensor:
@@ -127,8 +127,8 @@ def _check_values(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> 
     for name in ("logit", "slope", "temperature"):
         values: Tensor = getattr(whole, name)(s)
         require(values.shape == s.shape, f"{name}(s) has shape {list(values.shape)} for similarities {list(s.shape)}.")
-        kept = torch.promote_types(values.dtype, dtype) == values.dtype
-        require(kept, f"{name}(s) of {str(dtype).removeprefix('torch.')} is {values.dtype}.")
+        wide_enough = torch.promote_types(values.dtype, dtype) == values.dtype
+        require(wide_enough, f"{name}(s) of {str(dtype).removeprefix('torch.')} is {values.dtype}.")
         require(values.isfinite().all(), f"{name}(s) is not finite everywhere on [-1, 1].")
     largest = float(whole.logit(s).detach().abs().max())
     require(largest <= whole.bound * (1 + tolerance), f"bound is {whole.bound:g}, but a logit is {largest:g}, up or down.")
@@ -187,16 +187,16 @@ def check_tiles(
         ("a tile, at(index, index),", unbound.at(rows, columns), lambda whole: whole[rows][:, columns]),
         ("pairs, at(paired=True),", unbound.at(rows, columns, paired=True), lambda whole: whole[rows, columns]),
     ]
-    for (what, bound, part), name in product(parts, names):
+    for (what, bound, select), name in product(parts, names):
         whole: Tensor = getattr(unbound.at(slice(0, len(s)), slice(0, s.shape[1])), name)(s)
-        message, expected = f"{name} of {what} is not that of the whole.", part(whole.expand_as(s))
+        message, expected = f"{name} of {what} is not that of the whole.", select(whole.expand_as(s))
         try:
-            found = getattr(bound, name)(part(s)).expand_as(expected)
+            actual = getattr(bound, name)(select(s)).expand_as(expected)
         except RuntimeError as error:
             raise ConformanceError(message) from error
         if counted is not None:
-            found, expected = (torch.where(part(counted), each, 0.0) for each in (found, expected))
-        require(_same(found, expected, tolerance=tolerance), message)
+            actual, expected = (torch.where(select(counted), tensor, 0.0) for tensor in (actual, expected))
+        require(_same(actual, expected, tolerance=tolerance), message)
 
 
 def _check_flags(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
@@ -284,10 +284,10 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
     require(close, f"the loss differs between the engines {', '.join(PORTABLE_ENGINES)}: {values}.")
     tolerance = max(1e-3, tolerance_of(strategy, objective))
     for name, expected in gradients[0].items():
-        apart, size = float((gradients[1][name] - expected).abs().max()), float(expected.abs().max())
+        difference, size = float((gradients[1][name] - expected).abs().max()), float(expected.abs().max())
         remedy = next((text for start, text in REMEDIES.items() if name.startswith(start)), "")
-        differs = f"the gradient of {name} differs between the engines {', '.join(PORTABLE_ENGINES)} by up to {apart:.1e}"
-        require(apart <= tolerance * size + 1e-6, f"{differs}, where its largest number is {size:.1e}.{remedy}")
+        differs = f"the gradient of {name} differs between the engines {', '.join(PORTABLE_ENGINES)} by up to {difference:.1e}"
+        require(difference <= tolerance * size + 1e-6, f"{differs}, where its largest number is {size:.1e}.{remedy}")
 
 
 def check_strategy(strategy: Strategy) -> None:

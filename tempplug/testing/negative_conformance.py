@@ -39,29 +39,29 @@ Given = Mapping[str, Any]
 
 def _known() -> dict[str, Tensor | Mapping[str, Tensor]]:
     """Returns arguments that built-in terms read, for terms that read them as well."""
-    found = known_of_anchors(torch.float64)
+    arguments = known_of_anchors(torch.float64)
     keys, log_q = torch.arange(ROWS) // 2, -torch.linspace(0, 5, ROWS, dtype=torch.float64)
     seen = random_rows(ROWS, 4, seed=6)
     guide = {"view_a": seen, "view_b": seen + random_rows(ROWS, 4, seed=7) / 4}
-    return {**found, "keys": keys, "groups": keys % 2, "guide": guide, "candidate_log_q": log_q}
+    return {**arguments, "keys": keys, "groups": keys % 2, "guide": guide, "candidate_log_q": log_q}
 
 
 def _called(
-    term: NegativeTerm, layout: str, engine: EngineName, given: Given, training: bool = False
+    term: NegativeTerm, layout: str, engine: EngineName, arguments: Given, training: bool = False
 ) -> tuple[ContrastiveLoss, list[Tensor]]:
     """Returns the loss after a call, and its value and gradients."""
     loss_fn = ContrastiveLoss("fixed", layout=create_layout(layout), negatives=[term], engine=engine).train(training)
     a, noise = (random_rows(ROWS, DIMENSION, seed=seed) for seed in (4, 5))
     views = a.requires_grad_(), (a.detach() + noise).requires_grad_()
     try:
-        loss = loss_fn(*views, **given)
+        loss = loss_fn(*views, **arguments)
         return loss_fn, [loss.detach(), *torch.autograd.grad(loss, views)]
     except Exception as error:
         raise ConformanceError(f"the loss of layout '{layout}' on the engine '{engine}' raised {error!r}.") from error
 
 
-def _blocks(term: NegativeTerm, layout: str, given: Given) -> list[Block]:
-    loss_fn, _ = _called(term, layout, "dense", given)
+def _blocks(term: NegativeTerm, layout: str, arguments: Given) -> list[Block]:
+    loss_fn, _ = _called(term, layout, "dense", arguments)
     step = loss_fn.memory.step
     return [] if step is None else step.blocks
 
@@ -73,8 +73,8 @@ def _similarity(block: Block) -> Tensor:
     return s / s.abs().max()
 
 
-def _same(found: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
-    pairs = zip(found, expected, strict=True)
+def _same(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    pairs = zip(actual, expected, strict=True)
     return all(torch.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE) for one, other in pairs)
 
 
@@ -85,35 +85,35 @@ def _whole(term_map: TermMap, s: Tensor) -> Tensor:
 def _check_map(term_map: TermMap, block: Block) -> None:
     s, rows, columns = _similarity(block), torch.arange(block.roles.anchors), torch.arange(block.roles.candidates)
     negative = block.roles.negative(rows[:, None], columns)
-    for each in (s, -s):
-        before = each.clone()
-        values = _whole(term_map, each)
-        require(torch.equal(each, before), "term(similarity) changes the similarities, which are only to be read.")
+    for similarity in (s, -s):
+        before = similarity.clone()
+        values = _whole(term_map, similarity)
+        require(torch.equal(similarity, before), "term(similarity) changes the similarities, which are only to be read.")
         require(not values.requires_grad, "term(similarity) carries gradient; use detach().")
         try:
-            values = values.expand_as(each)
+            values = values.expand_as(similarity)
         except RuntimeError as error:
-            shapes = f"{list(values.shape)} for similarities {list(each.shape)}"
+            shapes = f"{list(values.shape)} for similarities {list(similarity.shape)}"
             raise ConformanceError(f"term(similarity) has shape {shapes}.") from error
         require(not (values.isnan() | (values == torch.inf)).any(), "term(similarity) is NaN or +inf somewhere.")
         highest = float(values.max())
         require(highest <= term_map.bound, f"bound is {term_map.bound:g}, but a term is {highest:g}.")
         if term_map.symmetric and block.roles.square:
             require(_same([values], [values.T]), "symmetric is True, but the term of (i, j) is not that of (j, i).")
-        check_tiles(term_map, ["term"], each, TOLERANCE, negative)
+        check_tiles(term_map, ["term"], similarity, TOLERANCE, negative)
 
 
 def _check_row_sums(term: NegativeTerm) -> None:
     """Holds of what becomes of the sums of rows: of usual ones, of small and large ones, and of none."""
     lse = torch.tensor([2.0, -80.0, 80.0, 0.0, -torch.inf], dtype=torch.float64, requires_grad=True)
     positive = torch.linspace(-5, 5, 5, dtype=torch.float64).requires_grad_()
-    found = term.negative_lse(lse, positive, torch.tensor([7, 7, 7, 7, 0]), torch.tensor(-10.0, dtype=torch.float64))
-    require(found.shape == lse.shape, f"negative_lse(...) has shape {list(found.shape)} for {len(lse)} rows.")
-    require(found[:-1].isfinite().all(), "negative_lse(...) is not finite for rows with negatives.")
-    require(found[-1] == -torch.inf, "negative_lse(...) must leave -inf of rows without negatives as it is.")
-    if found.requires_grad:
-        gradients = torch.autograd.grad(found[:-1].sum(), (lse, positive), allow_unused=True)
-        finite = all(bool(each.isfinite().all()) for each in gradients if each is not None)
+    result = term.negative_lse(lse, positive, torch.tensor([7, 7, 7, 7, 0]), torch.tensor(-10.0, dtype=torch.float64))
+    require(result.shape == lse.shape, f"negative_lse(...) has shape {list(result.shape)} for {len(lse)} rows.")
+    require(result[:-1].isfinite().all(), "negative_lse(...) is not finite for rows with negatives.")
+    require(result[-1] == -torch.inf, "negative_lse(...) must leave -inf of rows without negatives as it is.")
+    if result.requires_grad:
+        gradients = torch.autograd.grad(result[:-1].sum(), (lse, positive), allow_unused=True)
+        finite = all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
         require(finite, "the gradient of negative_lse(...) is not finite.")
 
 
@@ -126,9 +126,9 @@ def _check_spec(term: NegativeTerm) -> None:
     require(again == written, f"its spec string '{written}' is read back as '{again}'.")
 
 
-def _check_missing(term: NegativeTerm, layout: str, given: Given) -> None:
+def _check_missing(term: NegativeTerm, layout: str, arguments: Given) -> None:
     for name in sorted(term.takes):
-        left = {other: value for other, value in given.items() if other != name}
+        left = {other: value for other, value in arguments.items() if other != name}
         try:
             _called(copy.deepcopy(term), layout, "dense", left, training=True)
         except ConformanceError as error:
@@ -143,10 +143,10 @@ def _in_float64(value: Tensor | Mapping[str, Tensor]) -> Tensor | Mapping[str, T
     """Returns an argument in float64: in float32 a term may round differently on a tile than on the whole."""
     if isinstance(value, Tensor):
         return value.double() if value.is_floating_point() else value
-    return {name: each.double() if each.is_floating_point() else each for name, each in value.items()}
+    return {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in value.items()}
 
 
-def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -> None:
+def check_negative(term: NegativeTerm, **arguments: Tensor | Mapping[str, Tensor]) -> None:
     """Checks that a term on negatives keeps its contract; returns nothing when it does.
 
     The checks run on copies, with two views of 16 rows in float64, in the layouts ``two-view`` and
@@ -154,8 +154,8 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
 
     Args:
         term: an instance, with whatever options.
-        given: what the term takes, as a call of the loss does, of 16 rows; floating-point numbers become float64. Not needed
-            for ``labels`` (0 and 1), ``index`` (0 to 15), ``uncertainty``, ``keys``, ``groups``, ``guide`` and
+        arguments: what the term takes, as a call of the loss does, of 16 rows; floating-point numbers become float64. Not
+            needed for ``labels`` (0 and 1), ``index`` (0 to 15), ``uncertainty``, ``keys``, ``groups``, ``guide`` and
             ``candidate_log_q``.
 
     Raises:
@@ -167,7 +167,7 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
     >>> check_negative(*create_negatives("false-negatives:margin=0.1"))
     """
     with contract_of(term, NegativeTerm):
-        known = {**_known(), **{name: _in_float64(value) for name, value in given.items()}}
+        known = {**_known(), **{name: _in_float64(value) for name, value in arguments.items()}}
         for name in sorted(term.takes - known.keys()):
             raise ConformanceError(f"it takes {name}=: pass that of {ROWS} rows, check_negative(term, {name}=...).")
         taken = {name: value for name, value in known.items() if name in term.takes}
@@ -179,15 +179,15 @@ def check_negative(term: NegativeTerm, **given: Tensor | Mapping[str, Tensor]) -
                     if not isinstance(term_map, TermMap):
                         raise ConformanceError(f"prepare(pairs) returned {type(term_map).__name__}, not a TermMap or None.")
                     _check_map(term_map, block)
-            found = [_called(copy.deepcopy(term), layout, engine, taken)[1] for engine in PORTABLE_ENGINES]
-            require(all(bool(each.isfinite().all()) for each in found[0]), "the loss or its gradient is not finite.")
-            require(_same(*found), f"the loss of layout '{layout}' differs between the engines {', '.join(PORTABLE_ENGINES)}.")
+            values = [_called(copy.deepcopy(term), layout, engine, taken)[1] for engine in PORTABLE_ENGINES]
+            require(all(bool(tensor.isfinite().all()) for tensor in values[0]), "the loss or its gradient is not finite.")
+            require(_same(*values), f"the loss of layout '{layout}' differs between the engines {', '.join(PORTABLE_ENGINES)}.")
             _check_missing(term, layout, taken)
         layout = LAYOUTS[1]
         check_state(
             term,
             lambda used: _called(used, layout, "dense", taken, training=True),
-            lambda each: _called(each, layout, "dense", taken)[1],
+            lambda trained: _called(trained, layout, "dense", taken)[1],
             "loss differs",
             TOLERANCE,
         )

@@ -67,14 +67,14 @@ def _row_loss(objective: Objective, statistics: RowStatistics) -> Tensor:
 
 def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype) -> RowStatistics:
     """Returns statistics with margins from -200 to 200, or those of all logits that the objective's map gives."""
-    given = create_strategy("fixed") if strategy is None else copy.deepcopy(strategy)
-    given.set_progress(epoch=1.0)
-    logit_map = prepared_map(given)
+    chosen = create_strategy("fixed") if strategy is None else copy.deepcopy(strategy)
+    chosen.set_progress(epoch=1.0)
+    logit_map = prepared_map(chosen)
     try:
         first_map = objective.first_map(logit_map)
     except ConfigError as error:
         remedy = "" if strategy is not None else " Pass strategy=, one whose maps it takes."
-        raise ConformanceError(f"first_map refuses the map of strategy '{given.name}': {error}{remedy}") from error
+        raise ConformanceError(f"first_map refuses the map of strategy '{chosen.name}': {error}{remedy}") from error
     if not isinstance(first_map, LogitMap):
         raise ConformanceError(f"first_map returned {type(first_map).__name__}, not a LogitMap.")
     s, pair = None, objective.pair_function
@@ -84,7 +84,7 @@ def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype
         negative = positive + margins
     else:
         with torch.no_grad():
-            logits = whole_of(first_map).logit(similarities_of(computed_in(given))).to(dtype).flatten()
+            logits = whole_of(first_map).logit(similarities_of(computed_in(chosen))).to(dtype).flatten()
         positive, order = logits.sort()
         s = similarities_of(dtype).flatten()[order]
         count = max(NEGATIVES, objective.top)
@@ -96,10 +96,10 @@ def _check_pair_function(pair: PairFunction, like: Tensor) -> None:
     """Compares slope and value at random logits in the range of given ones, none of them at a kink."""
     random = torch.rand(len(like), generator=torch.Generator().manual_seed(6), dtype=torch.float64).to(like.dtype)
     logits = torch.lerp(like.min(), like.max(), random).detach()
-    given = logits.clone().requires_grad_()
-    value, slope = pair.value(given), pair.slope(logits)
+    leaf = logits.clone().requires_grad_()
+    value, slope = pair.value(leaf), pair.slope(logits)
     require(value.shape == slope.shape == logits.shape, "value(l) and slope(l) of the pair function must have the shape of l.")
-    (expected,) = torch.autograd.grad(value.sum(), given)
+    (expected,) = torch.autograd.grad(value.sum(), leaf)
     close = 1e-4 if logits.dtype == torch.float32 else 1e-9
     worst = float(((slope.detach() - expected).abs() / expected.abs().clamp(min=1)).max())
     require(
@@ -132,7 +132,7 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
     """
     trained = create_strategy("fixed" if strategy is None else strategy)
     with contract_of(objective, Objective):
-        for dtype in sorted({computed_in(objective, free=each) for each in (torch.float32, torch.float64)}, key=str):
+        for dtype in sorted({computed_in(objective, free=free) for free in (torch.float32, torch.float64)}, key=str):
             rows = _rows_of(objective, None if strategy is None else trained, dtype)
             value, ends = _row_loss(objective, rows), (rows.positive_logit, rows.negative_lse)
             margins = (ends[1] - ends[0]).detach()
@@ -147,7 +147,7 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
                 finite = gradient is not None and bool(gradient.isfinite().all())
                 require(finite, f"the gradient of row_loss is missing or not finite in {dtype}.")
         if shift_invariant and objective.pair_function is None:
-            shifted = _statistics(objective, *(each + 3 for each in ends), s=rows.positive_similarity)
+            shifted = _statistics(objective, *(end + 3 for end in ends), s=rows.positive_similarity)
             close = tolerance_of(objective)
             same = torch.allclose(_row_loss(objective, shifted), value, rtol=close, atol=close)
             require(same, "a constant added to all logits of a row changes its loss.")

@@ -37,27 +37,27 @@ def _per_gradient_scale(d: Tensor) -> Tensor:
 
 
 class _Rows:
-    """The quantities of one softmax, for the anchors that its objective has a loss for (``kept``).
+    """The quantities of one softmax, for the anchors that its objective has a loss for (``valid``).
 
     ``everyone`` is the mean similarity of each anchor with a positive to its positives, frozen; ``positive_similarity`` is the
     same of those that are kept.
     """
 
-    def __init__(self, blocks: Sequence[Direction], objective: str, negatives: Negatives, given: Mapping[str, Any]) -> None:
+    def __init__(self, blocks: Sequence[Direction], objective: str, negatives: Negatives, arguments: Mapping[str, Any]) -> None:
         first = blocks[0]
-        similarities = [each.anchors @ each.candidates.T for each in blocks]
-        term = torch.cat([oracle_term(negatives, each, first, given) for each in blocks], dim=1)
-        positive, negative = (torch.cat([getattr(each, of) for each in blocks], 1) for of in ("positive", "negative"))
+        similarities = [block.anchors @ block.candidates.T for block in blocks]
+        term = torch.cat([oracle_term(negatives, block, first, arguments) for block in blocks], dim=1)
+        positive, negative = (torch.cat([getattr(block, of) for block in blocks], 1) for of in ("positive", "negative"))
         negative = negative & (term > -torch.inf)  # one that is left out does not count
         count = negative.sum(dim=1)
         paired = first.positive.any(dim=1)
-        self.kept = kept = paired & (negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
+        self.valid = valid = paired & (negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
         self.similarity = torch.cat(similarities, dim=1)
         self.first = first.positive
         of_all = self._mean(similarities[0]).detach()
-        self.everyone, self.positive_similarity = of_all[paired], of_all[kept]
-        self.first, self.positive, self.negative = first.positive[kept], positive[kept], negative[kept]
-        self.term, self.count = term.masked_fill(term == -torch.inf, 0.0)[kept], count[kept]
+        self.everyone, self.positive_similarity = of_all[paired], of_all[valid]
+        self.first, self.positive, self.negative = first.positive[valid], positive[valid], negative[valid]
+        self.term, self.count = term.masked_fill(term == -torch.inf, 0.0)[valid], count[valid]
         self.debiased = negatives.get("debiased")
 
     def _mean(self, values: Tensor) -> Tensor:
@@ -67,13 +67,13 @@ class _Rows:
 
     def read(self, logits: Tensor, lowest: Tensor) -> None:
         """Takes the logits of the whole matrix, first the map, then the masks; and those of the similarity -1."""
-        logits = logits[self.kept]
+        logits = logits[self.valid]
         self.positive_logit = self._mean(logits)
         self.positive_lse = torch.logsumexp(logits.masked_fill(~self.positive, -torch.inf), dim=1)
         self.negative_lse = torch.logsumexp((logits + self.term).masked_fill(~self.negative, -torch.inf), dim=1)
         if self.debiased is not None:
             some, lse = self.negative.any(dim=1), self.negative_lse
-            rows = torch.where(some, lse, 0.0), self.positive_logit, self.count, lowest[self.kept, 0]
+            rows = torch.where(some, lse, 0.0), self.positive_logit, self.count, lowest[self.valid, 0]
             self.negative_lse = torch.where(some, debiased_lse(*rows, **self.debiased), lse)
         self.d = self.negative_lse - self.positive_logit
         self.logits = logits
@@ -81,8 +81,8 @@ class _Rows:
     def top_mean(self, count: int) -> Tensor:
         """Returns the mean logit of the ``count`` most similar negatives of each row, of all where it has fewer."""
         means = []
-        for similarity, negative, logits in zip(self.similarity[self.kept], self.negative, self.logits, strict=True):
-            order = sorted(negative.nonzero().flatten().tolist(), key=lambda each: -float(similarity[each].detach()))[:count]
+        for similarity, negative, logits in zip(self.similarity[self.valid], self.negative, self.logits, strict=True):
+            order = sorted(negative.nonzero().flatten().tolist(), key=lambda index: -float(similarity[index].detach()))[:count]
             means.append(logits[order].mean())
         return torch.stack(means)
 
@@ -148,8 +148,8 @@ def _sogclr(
 
 def _second_temperature(options: Mapping[str, Any], scale: Tensor) -> float:
     """Returns the option, or ten times the strategy's one temperature; ``scale`` are its logits of the similarity 1."""
-    given = options.get("second_temperature")
-    return 10 / float(scale.detach().flatten()[0]) if given is None else float(given)
+    option = options.get("second_temperature")
+    return 10 / float(scale.detach().flatten()[0]) if option is None else float(option)
 
 
 def _softmax_losses(
@@ -162,7 +162,7 @@ def _softmax_losses(
     learned: Sequence[Tensor],
     negatives: Negatives,
     bias: Tensor | None,
-    given: Mapping[str, Any],
+    arguments: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor]:
     """Returns the loss of each anchor of one softmax, and which have one."""
     if objective not in SEVERAL_POSITIVES and bool((blocks[0].positive.sum(dim=1) > 1).any()):
@@ -176,29 +176,29 @@ def _softmax_losses(
         raise ConfigError("debiased estimates a sum of exp, which objective 'sigmoid' has not.")
     if strategy == "amcl" and "debiased" in negatives:
         raise ConfigError("debiased needs the smallest logit of a row, and strategy 'amcl' has one for each pair.")
-    rows = _Rows(blocks, objective, negatives, given)
+    rows = _Rows(blocks, objective, negatives, arguments)
     losses = torch.zeros(len(blocks[0].anchors), dtype=torch.float64)
-    if not bool(rows.kept.any()):
-        return losses + 0 * rows.similarity.sum(), rows.kept
+    if not bool(rows.valid.any()):
+        return losses + 0 * rows.similarity.sum(), rows.valid
     if objective == "amcl-top":
         strategy_options = {**strategy_options, "beta": objective_options["beta"]}
 
     def logit_of(similarity: Tensor) -> Tensor:
-        parts = torch.split(similarity, [len(each.candidates) for each in blocks], dim=1)
+        parts = torch.split(similarity, [len(block.candidates) for block in blocks], dim=1)
         logits = [
             oracle_logit(
                 strategy,
-                part,
+                block_similarity,
                 positive_similarity=rows.everyone,
-                labels=each.labels,
-                uncertainty=each.uncertainty,
+                labels=block.labels,
+                uncertainty=block.uncertainty,
                 epoch=epoch,
                 learned=learned,
-                anchors=each.anchors,
-                candidates=each.candidates,
+                anchors=block.anchors,
+                candidates=block.candidates,
                 **strategy_options,
             )
-            for part, each in zip(parts, blocks, strict=True)
+            for block_similarity, block in zip(parts, blocks, strict=True)
         ]
         return torch.cat(logits, dim=1)
 
@@ -212,13 +212,13 @@ def _softmax_losses(
         if blocks[0].averages is None:
             raise ConfigError("averages=None: the oracle of objective 'sogclr' needs them.")
         scale = logit_of(torch.ones_like(rows.similarity)) if strategy in (*SCALAR_STRATEGIES, *ROW_STRATEGIES) else None
-        of_rows = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.kept, 0]
-        found = _sogclr(rows, blocks[0].averages[rows.kept].double(), of_rows, **objective_options)
+        of_rows = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.valid, 0]
+        row_losses = _sogclr(rows, blocks[0].averages[rows.valid].double(), of_rows, **objective_options)
     elif objective == "sigmoid":
-        found = _sigmoid(rows, strategy, bias, objective_options, logit_of)
+        row_losses = _sigmoid(rows, strategy, bias, objective_options, logit_of)
     else:
-        found = _objective(objective, rows, second, objective_options)
-    return losses.masked_scatter(rows.kept, found), rows.kept
+        row_losses = _objective(objective, rows, second, objective_options)
+    return losses.masked_scatter(rows.valid, row_losses), rows.valid
 
 
 def oracle_row_losses(
@@ -264,16 +264,16 @@ def oracle_row_losses(
 
     Returns:
         losses: float64, [2B] for ``two-view`` and ``labels`` with two views, [B] otherwise; differentiable.
-        kept: boolean, the same shape.
+        valid: boolean, the same shape.
 
     Raises:
         ConfigError: unknown names, or an input that the layout or the strategy needs is missing.
     """
-    given = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard_negatives}
-    found = directions(
+    embeddings = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": hard_negatives}
+    softmaxes = directions(
         layout,
         {"directions": "ab+ba", "softmax": "separate"} if symmetric else layout_options or {},
-        {name: unit_rows(rows) for name, rows in given.items() if rows is not None},
+        {name: unit_rows(rows) for name, rows in embeddings.items() if rows is not None},
         labels=labels,
         uncertainty=uncertainty,
         masks=(positive_mask, negative_mask),
@@ -281,9 +281,9 @@ def oracle_row_losses(
         averages=averages,
     )
     settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}, bias
-    results = [_softmax_losses(each, *settings, {**of_rows, **given}) for each in found]
-    kept = torch.stack([kept for _, kept in results]).sum(dim=0)
-    return torch.stack([losses for losses, _ in results]).sum(dim=0) / kept.clamp(min=1), kept > 0
+    results = [_softmax_losses(blocks_of_one, *settings, {**of_rows, **embeddings}) for blocks_of_one in softmaxes]
+    counts = torch.stack([valid for _, valid in results]).sum(dim=0)
+    return torch.stack([losses for losses, _ in results]).sum(dim=0) / counts.clamp(min=1), counts > 0
 
 
 def oracle_loss(
@@ -298,5 +298,5 @@ def oracle_loss(
     >>> oracle_loss(pairs, pairs, strategy_options={"temperature": 0.5})
     tensor(0.2395, dtype=torch.float64)
     """
-    losses, kept = oracle_row_losses(view_a, view_b, **arguments)
-    return losses if reduction == "none" else losses.sum() / kept.sum().clamp(min=1)
+    losses, valid = oracle_row_losses(view_a, view_b, **arguments)
+    return losses if reduction == "none" else losses.sum() / valid.sum().clamp(min=1)

@@ -79,8 +79,8 @@ def _seen(count: int, hard: Tensor, mask: Tensor | None, owners: str) -> Tensor:
     """Returns which hard negatives each anchor sees, [count, H]: of ``every`` row, of its ``own`` or of the ``others``."""
     seen = torch.ones(count, hard.shape[:-1].numel(), dtype=torch.bool)
     if hard.ndim == 3 and owners != "every":
-        own = torch.arange(count)[:, None] == torch.arange(count).repeat_interleave(hard.shape[1])
-        seen = own if owners == "own" else ~own
+        owned = torch.arange(count)[:, None] == torch.arange(count).repeat_interleave(hard.shape[1])
+        seen = owned if owners == "own" else ~owned
     elif owners == "own":
         raise ConfigError("hard=own: the oracle needs hard_negatives [B, k, D], which belong to rows.")
     return seen if mask is None else seen & mask.flatten()
@@ -100,19 +100,19 @@ def _cross_view(
     hard_option: str = "shared",
     in_batch: bool = True,
 ) -> list[list[Direction]]:
-    own = torch.eye(len(a), dtype=torch.bool)
+    diagonal = torch.eye(len(a), dtype=torch.bool)
     views = {"a": (a, "view_a", uncertainty[0], averages[0]), "b": (b, "view_b", uncertainty[1], averages[1])}
-    found = []
+    blocks = []
     for name in directions.split("+"):
-        (anchors, source, of_anchors, kept), (candidates, other, *_) = (views[letter] for letter in name)
-        positive = own if name in ("ab", "ba") else torch.zeros_like(own)
-        negative = ~own if in_batch else torch.zeros_like(own)
-        block = Direction(anchors, candidates, positive, negative, labels, of_anchors, ((source,), (other,)), name, kept)
+        (anchors, source, of_anchors, average), (candidates, other, *_) = (views[letter] for letter in name)
+        positive = diagonal if name in ("ab", "ba") else torch.zeros_like(diagonal)
+        negative = ~diagonal if in_batch else torch.zeros_like(diagonal)
+        block = Direction(anchors, candidates, positive, negative, labels, of_anchors, ((source,), (other,)), name, average)
         owners = {"ab": "own" if hard_option == "own" else "every", "bb": "others" if hard_option == "shared" else ""}.get(name)
         if hard is not None and owners:
             block = block.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, mask, owners))
-        found.append(block)
-    return [found] if softmax == "joint" else [[each] for each in found]
+        blocks.append(block)
+    return [blocks] if softmax == "joint" else [[block] for block in blocks]
 
 
 def directions(
@@ -131,69 +131,69 @@ def directions(
     ``rows`` are unit rows by the name of the argument, ``masks`` those of positives and of negatives; the rest is as of
     `tempplug.testing.oracle_row_losses`.
     """
-    (of_a, of_b), (kept_of_a, kept_of_b) = _pair(uncertainty), _pair(averages)
-    kept_of_both = _join(kept_of_a, kept_of_b)
+    (of_a, of_b), (average_a, average_b) = _pair(uncertainty), _pair(averages)
+    average_both = _join(average_a, average_b)
     a, b, queue, hard = (rows.get(name) for name in ("view_a", "view_b", "queue", "hard_negatives"))
     if a is None:
         raise ConfigError("view_a=None: the oracle needs anchors.")
-    own, both = torch.eye(len(a), dtype=torch.bool), ("view_a", "view_b")
+    diagonal, both = torch.eye(len(a), dtype=torch.bool), ("view_a", "view_b")
     if layout == "cross-view" and b is not None:
         options = {"hard_option" if name == "hard" else name: value for name, value in options.items()}
-        return _cross_view(a, b, hard, hard_negative_mask, labels, (of_a, of_b), (kept_of_a, kept_of_b), **options)
+        return _cross_view(a, b, hard, hard_negative_mask, labels, (of_a, of_b), (average_a, average_b), **options)
     if layout == "two-view" and b is not None:
         self_pairs = torch.eye(2 * len(a), dtype=torch.bool)
         positive, z = self_pairs.roll(len(a), dims=1), torch.cat([a, b])
         negative = ~positive & ~self_pairs
-        found = Direction(
-            z, z, positive, negative, _join(labels, labels), _join(of_a, of_b), (both, both), averages=kept_of_both
+        block = Direction(
+            z, z, positive, negative, _join(labels, labels), _join(of_a, of_b), (both, both), averages=average_both
         )
     elif layout == "queue" and b is not None and queue is not None:
         none = torch.zeros(len(a), len(queue), dtype=torch.bool)
-        positive, negative = torch.cat([own, none], dim=1), torch.cat([torch.zeros_like(own), ~none], dim=1)
-        found = Direction(
-            a, torch.cat([b, queue]), positive, negative, labels, of_a, (("view_a",), ("view_b", "queue")), averages=kept_of_a
+        positive, negative = torch.cat([diagonal, none], dim=1), torch.cat([torch.zeros_like(diagonal), ~none], dim=1)
+        block = Direction(
+            a, torch.cat([b, queue]), positive, negative, labels, of_a, (("view_a",), ("view_b", "queue")), averages=average_a
         )
     elif layout == "labels" and labels is not None:
         z, classes = (a, labels) if b is None else (torch.cat([a, b]), torch.cat([labels, labels]))
         same, self_pairs = classes[:, None] == classes[None, :], torch.eye(len(z), dtype=torch.bool)
         names = both if b is not None else ("view_a",)
-        of_all, kept = (of_a, kept_of_a) if b is None else (_join(of_a, of_b), kept_of_both)
-        found = Direction(z, z, same & ~self_pairs, ~same, classes, of_all, (names, names), averages=kept)
+        of_all, average = (of_a, average_a) if b is None else (_join(of_a, of_b), average_both)
+        block = Direction(z, z, same & ~self_pairs, ~same, classes, of_all, (names, names), averages=average)
     elif layout == "masks" and b is not None and masks[0] is not None and masks[1] is not None:
-        found = Direction(a, b, masks[0], masks[1], labels, of_a, (("view_a",), ("view_b",)), averages=kept_of_a)
+        block = Direction(a, b, masks[0], masks[1], labels, of_a, (("view_a",), ("view_b",)), averages=average_a)
     else:
         raise ConfigError(f"layout='{layout}' is unknown to the oracle, or lacks an input that it needs.")
     if hard is not None:
-        found = found.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, hard_negative_mask, "every"))
-    return [[found]]
+        block = block.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, hard_negative_mask, "every"))
+    return [[block]]
 
 
 Given = Mapping[str, Any]
 """What the call gives of rows: a tensor of those of both views, or a dictionary of tensors by the name of the embeddings."""
 
 
-def _of_rows(given: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
+def _of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
     """Returns an argument of some rows; ``rows`` stand in where nothing is given of hard negatives."""
-    value = given.get(name)
+    value = arguments.get(name)
     parts: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(("view_a", "view_b"), value)
     if rows is not None:
         parts = {"hard_negatives": rows, **parts}
-    found = [parts[each] for each in sources if parts.get(each) is not None]
-    if len(found) < len(sources):
+    tensors = [parts[source] for source in sources if parts.get(source) is not None]
+    if len(tensors) < len(sources):
         raise ConfigError(f"{name}=: the oracle's negatives need it of {', '.join(sources)}.")
-    hard = given.get("hard_negatives")
-    if hard is not None and hard.ndim == 3 and sources[-1] == "hard_negatives" and found[-1].shape[:2] == hard.shape[:2]:
-        found[-1] = found[-1].flatten(0, 1)
-    return torch.cat(found)
+    hard = arguments.get("hard_negatives")
+    if hard is not None and hard.ndim == 3 and sources[-1] == "hard_negatives" and tensors[-1].shape[:2] == hard.shape[:2]:
+        tensors[-1] = tensors[-1].flatten(0, 1)
+    return torch.cat(tensors)
 
 
-def _numbers(block: Direction, given: Given) -> tuple[Tensor, Tensor]:
+def _numbers(block: Direction, arguments: Given) -> tuple[Tensor, Tensor]:
     """Returns the number of the example of each anchor and of each candidate, -1 where there is none."""
-    hard = given.get("hard_negatives")
+    hard = arguments.get("hard_negatives")
     k = hard.shape[1] if hard is not None and hard.ndim == 3 else 0
 
     def of(sources: tuple[str, ...], total: int) -> Tensor:
-        size = {name: len(given[name]) for name in ("view_a", "view_b", "queue") if given.get(name) is not None}
+        size = {name: len(arguments[name]) for name in ("view_a", "view_b", "queue") if arguments.get(name) is not None}
         owners = torch.arange(size["view_a"]).repeat_interleave(k) if k else torch.full((total,), -1)
         known = {"view_a": torch.arange(size["view_a"]), "view_b": torch.arange(size.get("view_b", 0))}
         known |= {"queue": torch.full((size.get("queue", 0),), -1), "hard_negatives": owners}
@@ -212,16 +212,16 @@ def _above(judged: Tensor, positive: Tensor, margin: float, rule: str, weight: f
 
 
 def _false_negatives(
-    block: Direction, main: Direction, given: Given, *, margin: float = 0.1, rule: str = "absolute", weight: float = 0.0
+    block: Direction, main: Direction, arguments: Given, *, margin: float = 0.1, rule: str = "absolute", weight: float = 0.0
 ) -> Tensor:
     positive = _mean_positive(main.anchors @ main.candidates.T, main.positive)
     return _above(block.anchors @ block.candidates.T, positive, margin, rule, weight)
 
 
 def _guide(
-    block: Direction, main: Direction, given: Given, *, margin: float = 0.0, rule: str = "absolute", weight: float = 0.0
+    block: Direction, main: Direction, arguments: Given, *, margin: float = 0.0, rule: str = "absolute", weight: float = 0.0
 ) -> Tensor:
-    sides = [[unit_rows(_of_rows(given, "guide", sources)) for sources in each.sources] for each in (block, main)]
+    sides = [[unit_rows(_of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
     judged, of_main = (left @ right.T for left, right in sides)
     return _above(judged, _mean_positive(of_main, main.positive), margin, rule, weight)
 
@@ -230,44 +230,44 @@ def _equal(left: Tensor, right: Tensor) -> Tensor:
     return left[:, None] == right[None, :]
 
 
-def _same_key(block: Direction, main: Direction, given: Given) -> Tensor:
-    equal = _equal(*(_of_rows(given, "keys", sources) for sources in block.sources))
+def _same_key(block: Direction, main: Direction, arguments: Given) -> Tensor:
+    equal = _equal(*(_of_rows(arguments, "keys", sources) for sources in block.sources))
     return torch.where(equal, -math.inf, 0.0).double()
 
 
-def _within_group(block: Direction, main: Direction, given: Given) -> Tensor:
-    value, hard = given.get("groups"), given.get("hard_negatives")
+def _within_group(block: Direction, main: Direction, arguments: Given) -> Tensor:
+    value, hard = arguments.get("groups"), arguments.get("hard_negatives")
     of_a = value.get("view_a") if isinstance(value, Mapping) else value
     of_hard = of_a.repeat_interleave(hard.shape[1]) if of_a is not None and hard is not None and hard.ndim == 3 else None
-    equal = _equal(*(_of_rows(given, "groups", sources, of_hard) for sources in block.sources))
+    equal = _equal(*(_of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
     return torch.where(equal, 0.0, -math.inf).double()
 
 
-def _hardness(block: Direction, main: Direction, given: Given, *, strength: float = 5.0, of: str = "all") -> Tensor:
+def _hardness(block: Direction, main: Direction, arguments: Given, *, strength: float = 5.0, of: str = "all") -> Tensor:
     term = strength * (block.anchors @ block.candidates.T)
     if of == "all":
         return term
-    hard = given.get("hard_negatives")
+    hard = arguments.get("hard_negatives")
     if hard is not None and hard.ndim == 2:
         raise ConfigError(f"hardness of={of}: the oracle needs hard_negatives [B, k, D], which belong to rows.")
-    own = _equal(*_numbers(block, given))
+    same_row = _equal(*_numbers(block, arguments))
     if of == "in-batch":
-        return torch.where(own, 0.0, term)
+        return torch.where(same_row, 0.0, term)
     behind = len(block.candidates) - (hard.shape[:-1].numel() if hard is not None else 0)
     is_hard = (torch.arange(len(block.candidates)) >= behind) & ("hard_negatives" in block.sources[1])
-    return torch.where(own & is_hard, term, 0.0)
+    return torch.where(same_row & is_hard, term, 0.0)
 
 
-def _log_q(block: Direction, main: Direction, given: Given, *, size: int | None = None) -> Tensor:
+def _log_q(block: Direction, main: Direction, arguments: Given, *, size: int | None = None) -> Tensor:
     if size is None:
-        log_q = _of_rows(given, "candidate_log_q", block.sources[1]).double()
+        log_q = _of_rows(arguments, "candidate_log_q", block.sources[1]).double()
     else:
-        index = given.get("index")
+        index = arguments.get("index")
         counted = index.get("view_b", index.get("view_a")) if isinstance(index, Mapping) else index
         if counted is None:
             raise ConfigError("index=None: the oracle's log-q needs it.")
-        counts = torch.bincount(counted, minlength=size).double() + given.get("counts", 0)
-        log_q = (counts[_of_rows(given, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
+        counts = torch.bincount(counted, minlength=size).double() + arguments.get("counts", 0)
+        log_q = (counts[_of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
     return -log_q.expand(len(block.anchors), -1)
 
 
@@ -281,14 +281,14 @@ _TERMS: dict[str, Callable[..., Tensor]] = {
 }
 
 
-def oracle_term(negatives: Mapping[str, Mapping[str, Any]], block: Direction, main: Direction, given: Given) -> Tensor:
+def oracle_term(negatives: Mapping[str, Mapping[str, Any]], block: Direction, main: Direction, arguments: Given) -> Tensor:
     """Returns what is added to the logits of a block's negatives, [N, M] float64 in nats, -inf where a pair is left out.
 
     Args:
         negatives: options of each term by its name; ``debiased`` works on rows and adds nothing here.
         block: of the pairs.
         main: the block with the positives of the same anchors.
-        given: what the call gives of rows, and ``counts`` [size] of earlier batches for ``log-q``.
+        arguments: what the call gives of rows, and ``counts`` [size] of earlier batches for ``log-q``.
 
     Raises:
         ConfigError: no formula of that name, or an input that it needs is missing.
@@ -300,7 +300,7 @@ def oracle_term(negatives: Mapping[str, Mapping[str, Any]], block: Direction, ma
         if name != "debiased" and name not in _TERMS:
             raise ConfigError(f"negatives='{name}' has no oracle: known are debiased, {', '.join(_TERMS)}.")
         if name != "debiased" and (blocks is None or block.name in blocks.split("/")):
-            total = total + _TERMS[name](block, main, given, **chosen).detach()
+            total = total + _TERMS[name](block, main, arguments, **chosen).detach()
     return total
 
 

@@ -138,7 +138,7 @@ def _head_tail(
     if head_classes is None:
         head_classes = math.ceil(len(class_counts) / 2)
     if isinstance(head_classes, int):
-        by_frequency = sorted(range(len(class_counts)), key=lambda each: (-class_counts[each], each))
+        by_frequency = sorted(range(len(class_counts)), key=lambda index: (-class_counts[index], index))
         head_classes = by_frequency[:head_classes]
     tau = [temperature_head if int(label) in head_classes else temperature_tail for label in labels]
     return s / torch.tensor(tau, dtype=s.dtype)[:, None]
@@ -151,7 +151,7 @@ def _uncertainty(s: Tensor, context: _Context, *, base_temperature: float = 0.1)
 
 def _amcl(s: Tensor, context: _Context, *, dimension: int, span: float = 2.0, floor: float = 0.05, beta: float = 1.0) -> Tensor:
     anchors, candidates = _given(context.anchors, "anchors", "amcl"), _given(context.candidates, "candidates", "amcl")
-    weight, bias = (each.double() for each in context.learned)
+    weight, bias = (parameter.double() for parameter in context.learned)
     product = (anchors @ weight.T + bias) @ (candidates @ weight.T + bias).T
     tau = span / (1 + torch.exp(product)) + floor
     return s / tau - beta * (dimension / 2 * torch.log(tau) + 1 / tau)
@@ -176,10 +176,10 @@ def _mm_ts(
 def _tempnet(
     s: Tensor, context: _Context, *, temperature_min: float = 0.01, temperature_max: float = 0.05, **sizes: object
 ) -> Tensor:
-    prototypes, log_sharpness, readout, weight, bias = (each.double() for each in context.learned)
+    prototypes, log_sharpness, readout, weight, bias = (parameter.double() for parameter in context.learned)
     x = _given(context.anchors, "anchors", "tempnet").detach()
-    hidden = 1 / (1 + torch.exp(-(x @ weight.T + bias)))
-    p = hidden @ (prototypes / prototypes.norm(dim=1, keepdim=True)).T
+    activations = 1 / (1 + torch.exp(-(x @ weight.T + bias)))
+    p = activations @ (prototypes / prototypes.norm(dim=1, keepdim=True)).T
     share = (p / log_sharpness.exp()).softmax(dim=1) - 1 / len(prototypes)
     height = (share / (1 + torch.exp(-p)) * readout[1:]).sum(dim=1) + readout[0]
     return s / ((temperature_max - temperature_min) / (1 + torch.exp(-height)) + temperature_min)[:, None]

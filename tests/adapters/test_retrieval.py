@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import pytrec_eval
@@ -221,12 +221,28 @@ def test_held_out_documents_are_no_hard_negatives_of_the_training(toys: Path, tm
     of_lines(*rows)(tmp_path / "t.jsonl")
     recipe = METHOD.recipe().changed(model_name_or_path=str(toys / "encoder"), held_out=0.3)
     data = RetrievalMethod(METHOD).load(recipe, Source(str(tmp_path / "t.jsonl"), None, tmp_path, evaluated=False))
-    hidden = {document for relevant in data.held_out.relevance.values() for document in relevant}
+    hidden = {document for relevant in data.split.collection.relevance.values() for document in relevant}
     negatives = [set(sample.negatives) for sample in data.views.samples]
     assert len(hidden) == 30
     assert all(hidden.isdisjoint(each) for each in negatives)
     lost = 2 * 70 - sum(map(len, negatives))
     assert f"left out: {lost} hard negatives that are such documents" in RetrievalMethod(METHOD).describe(data)
+
+
+def test_texts_of_held_out_pairs_are_read_when_they_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(tmp_path, [Sample(f"q{number}", (f"d{number}", f"e{number}")) for number in range(50)])
+
+    def read(*_: object) -> NoReturn:
+        raise AssertionError("millions of texts need more memory than their table")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextRows, "__iter__", read)
+        patch.setattr(TextRows, "__getitem__", read)
+        split = hold_out(rows, 0.2)
+    assert split.collection.relevance == {
+        f"q{row[1:]}": {f"d{row[1:]}": 1, f"e{row[1:]}": 1} for row in split.collection.queries
+    }
+    assert len(split.collection.queries) == 10
 
 
 def test_few_documents_are_searched_and_too_few_pairs_are_refused(tmp_path: Path) -> None:

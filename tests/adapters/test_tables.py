@@ -181,6 +181,10 @@ REFUSED: dict[str, tuple[str, Write, str]] = {
     "csv: too few fields": ("t.tsv", of_lines("a\tb", "x\ty", "u"), "line 3: 1 fields, but line 1 has 2"),
     "csv: unquoted commas": ("t.csv", of_lines("text", "one", "two, three"), "line 3: 2 fields, but line 1 has 1; quote"),
     "csv: empty": ("t.csv", of_bytes(b"\n"), r"t\.csv is empty"),
+    "csv: a byte order mark alone": ("t.csv", of_bytes(b"\xef\xbb\xbf"), r"t\.csv is empty"),
+    "csv: a line of UTF-16 alone": ("t.csv", of_bytes(b"\xff\xfe\r\0\n\0"), r"t\.csv is empty"),
+    "JSON: a byte order mark alone": ("t.jsonl", of_bytes(b"\xef\xbb\xbf\n"), r"t\.jsonl is empty"),
+    "Excel: sep=; alone": ("t.csv", of_lines("sep=;"), "holds no rows"),
     "gzip: cut": ("t.csv.gz", of_bytes(CUT), "not a complete gzip file .* load or pack it again"),
     "zip": ("t.csv.zip", of_pandas(WORDS, "to_csv"), "a zip archive .*: unpack it"),
     "JSON: a cut line": ("t.jsonl", of_lines({"a": 1}, '{"a": '), "line 2: not JSON .* one object on one line"),
@@ -338,6 +342,16 @@ def test_a_file_without_a_header_has_numbered_columns(tmp_path: Path) -> None:
     assert seen == [[["0", "1"], ["2", "3"]]]
     assert [list(table.values(name)) for name in table.names] == [["0", "2"], ["1", "3"]]
     assert table.names == ("1", "2")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_blocks_of_json_end_with_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    words = [f"{number}\u2028\x85{'x' * number}" for number in range(9)]
+    of_lines(*(f'{{"a": "{word}"}}' for word in words), encoding=encoding)(tmp_path / "t.jsonl")
+    monkeypatch.setattr(text_streams, "_CHARACTERS", 12)  # up to the separators
+    table = open_table(tmp_path / "t.jsonl")
+    assert list(table.values("a")) == words
+    assert [table.place(row)[-1] for row in range(9)] == list("123456789")
 
 
 def test_chosen_columns_are_kept(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from table_files import Write, of_arrow, of_csv, of_datasets, of_lines, of_pandas, of_polars
 
 from tempplug.errors import TempplugError
+from tempplug_adapters.data_files import text_rows
 from tempplug_adapters.data_files.text_roles import PAIRS
 from tempplug_adapters.data_files.text_rows import Sample, open_texts
 
@@ -302,3 +303,16 @@ def test_the_real_pairs_and_sentences_are_all_there(data_dir: Path) -> None:
     samples = open_texts(data_dir / "text/nli/nli_pairs.tsv.gz", where=["label=entailment"])
     assert len(samples) == 20600
     assert samples[0].positives == ("Two woman are holding packages.",)
+
+
+@pytest.mark.parametrize("together", [2, 64])
+def test_samples_are_the_same_one_by_one_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, together: int) -> None:
+    rows = [{"query": f"q{n}", "pos": [f" p{n}", f"p{n} {n}"][: 1 + n % 2], "neg": [f"n{n}"] * (n % 3)} for n in range(1000)]
+    of_lines(*rows)(tmp_path / "t.jsonl")
+    monkeypatch.setattr(text_rows, "_TOGETHER", together)
+    every = open_texts(tmp_path / "t.jsonl", roles=PAIRS)
+    positions = np.array([999, 0, 5, 6, 7, 500])
+    expected = [Sample(f"q{n}", (f"p{n}", f"p{n} {n}")[: 1 + n % 2], (f"n{n}",) * (n % 3)) for n in positions.tolist()]
+    assert list(every.taken(positions)) == [every[position] for position in positions.tolist()] == expected
+    paired = [Sample(sample.anchor, (text,), sample.negatives) for sample in expected for text in sample.positives]
+    assert list(every.taken(positions).paired()) == paired

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.training import batches
 from tempplug_adapters.training.batches import BatchLoader, BatchOrder
 
 
@@ -113,6 +114,13 @@ def test_no_batch_holds_a_key_twice_where_that_is_possible(columns: int, drop: b
         assert [len(each) for each in dealt] == [len(each) for each in before]
         assert len(set(torch.cat(dealt).tolist())) == len(torch.cat(before)), "every item at most once"
     assert found > 20, "there was something to keep apart"
+
+
+def test_the_order_is_the_same_where_few_batches_are_sorted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = np.random.default_rng(0).integers(0, 150, (90, 3))
+    whole = BatchOrder(90, 8, 0, keys=keys, drop_last=True).indices(0)
+    monkeypatch.setattr(batches, "_TOGETHER", 3)
+    assert torch.equal(torch.cat(BatchOrder(90, 8, 0, keys=keys, drop_last=True).indices(0)), torch.cat(whole))
 
 
 def test_what_occurs_too_often_to_be_kept_apart_is_counted(caplog: pytest.LogCaptureFixture) -> None:

@@ -147,9 +147,9 @@ def test_folds_on_train_and_a_dev_split_are_sentevals() -> None:
 @pytest.mark.parametrize(
     ("option", "message"),
     [
-        ({"optimizer": "sgd"}, "optimizer='sgd' must be adam or rmsprop."),
+        ({"optimizer": "sgd"}, "optimizer=sgd must be one of adam, rmsprop."),
         ({"batch_size": 0}, "batch_size=0 must be an integer, at least 1."),
-        ({"epoch_size": True}, "epoch_size=True must be an integer, at least 1."),
+        ({"epoch_size": True}, "epoch_size=true must be an integer."),
     ],
 )
 def test_options_are_checked(option: dict[str, Any], message: str) -> None:

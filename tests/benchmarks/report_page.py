@@ -23,7 +23,7 @@ class Page:
 
     def __init__(self, content: str) -> None:
         content = re.sub(r"<(script|style)>.*?</\1>", "", content.removeprefix("<!doctype html>"), flags=re.DOTALL)
-        root = ElementTree.fromstring(re.sub(r"<((?:meta|br|wbr)\b[^>]*)>", r"<\1/>", content))
+        root = ElementTree.fromstring(re.sub(r"<((?:meta|br|wbr|input)\b[^>]*)>", r"<\1/>", content))
         elements = list(root.iter())
         self.tags = [each.tag for each in elements]
         self.attributes = [item for each in elements for item in each.attrib.items()]

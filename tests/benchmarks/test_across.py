@@ -152,28 +152,32 @@ def test_the_ends_of_the_fixed_temperatures_and_what_was_not_trained_are_beside_
         assert set(column.ranks) <= {"fixed", "macl"}
 
 
-def test_the_page_has_the_table_with_colours_and_a_task_without_signal_is_not_ranked(four: tuple[Comparison, ...]) -> None:
+def test_the_page_has_families_and_tasks_and_judges_none_without_signal(four: tuple[Comparison, ...]) -> None:
     # tasks are in alphabetical order, as their files are found: four, one, three, two
     quiet = (*four[:-1], replace(four[-1], signal=False))
+    quiet = (*quiet[:-1], replace(quiet[-1], rows=tuple(replace(row, significance=None) for row in quiet[-1].rows)))
     across = cross_table(quiet)
     assert across is not None
     assert across[1][-1] == "no signal, so that nothing is ranked: toy / two / quick"
+    assert all("no signal" in cell or cell == "-" or cell.startswith("τ") for cell in across[0].rows[-1].cells[1:])
     content = whole(TrainingReport(quiet, []).html_parts())
     page = Page(content)
-    table = page.tables[0]
-    assert (table.kind, table.section) == ("cross sortable", "all")
-    assert table.header == ["strategy", "mean rank", "four STSB", "one STSB", "three STSB", "two STSB"]
-    cells = {row[0]: row[3] for row in table.rows}
-    assert cells["macl"] == "1 +1.00 [+1.00, +1.00]▲ better"
-    assert cells["temperature-free"] == "3 -1.00 [-1.00, -1.00]▼ worse"
-    assert cells["fixed"].endswith("baseline")
-    classes = {row[0]: kinds[3] for row, kinds in zip(table.rows, table.classes, strict=True)}
-    assert classes == {"macl": "better", "temperature-free": "worse", "fixed": "", "fixed, highest": "better"}
-    assert {kinds[-1] for kinds in table.classes} == {"quiet"}
-    assert all(row[-1].endswith("no signal") for row in table.rows)
-    told = re.findall("<desc>(.*?)</desc>", content)[0]
-    assert "macl on toy / one / quick: better" in told
-    assert "two / quick" not in told
+    families, tasks = page.tables[:2]
+    assert (families.section, tasks.section) == ("families", "tasks")
+    assert families.header == ["task family", "macl", "temperature-free"]
+    assert families.rows == [["toy", "2 ▲ of 3", "3 ▼ of 3"]]
+    assert families.classes == [["", "better", "worse"]]
+    rows = {row[0]: row[4:7] for row in tasks.rows}
+    assert rows == {
+        "toy four": ["macl", "temperature-free", "gain and loss"],
+        "toy one": ["macl", "temperature-free", "gain and loss"],
+        "toy three": ["", "temperature-free", "loss"],
+        "toy two": ["", "", "not judged"],
+    }
+    assert (
+        "In 2 of 6 comparisons a strategy is better than the best fixed temperature: macl on toy four and toy one." in page.text
+    )
+    assert content.index("answers") < content.index("legend") < content.index("<table")
     links = [value.removeprefix("#") for name, value in page.attributes if name == "href" and value]
     assert len([link for link in links if link.startswith("toy")]) == 4
     assert set(links) <= set(page.ids)
@@ -185,7 +189,7 @@ def test_what_stands_in_for_a_task_s_data_is_told_wherever_the_task_is_named(fou
         told = TrainingReport(comparisons, []).markdown()
         assert f"## toy / {name} / quick" in told
         assert f"| toy / {name}: STSB |" in told
-    assert "<b>one (on digits)</b>" in "".join(TrainingReport(digits, []).html_parts())
+    assert ">toy one (on digits)</a>" in "".join(TrainingReport(digits, []).html_parts())
 
 
 def test_an_arm_with_settings_of_its_own_does_not_stand_for_its_strategy(every: dict[str, Comparison]) -> None:

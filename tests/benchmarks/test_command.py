@@ -187,7 +187,7 @@ def test_all_runs_every_suite_that_trains_and_leaves_out_what_has_no_data(
     assert captured.out.index("\nAll tasks\n") > captured.out.index("toi / toy-task / quick")
     page = tmp_path / "out" / "index.html"
     assert captured.out.splitlines()[-1] == f"All tables, plots and commands: {page.as_uri()}"
-    assert "<h2>All tasks</h2>" in page.read_text(encoding="utf-8")
+    assert "<h2>What the results say</h2>" in page.read_text(encoding="utf-8")
     assert main(["run", "all", "--output", str(tmp_path / "out"), "--strategies", "fixed+dcl"]) == 0
     captured = capsys.readouterr()
     assert "finished already" not in captured.err, "seeds of its own"

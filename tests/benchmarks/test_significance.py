@@ -135,9 +135,10 @@ def test_looks_stand_beside_the_arms_and_correct_p(toy: ModuleType, tmp_path: Pa
     (twice,) = compare(load_results(tmp_path), {"toy": toy.SUITE})
     first, second = (row.significance for each in (once, twice) for row in each.rows if row.significance)
     assert second.adjusted == pytest.approx(2 * (first.adjusted or 0))
-    assert ("Holm p" in headline(once).header, "Holm p, 2 looks" in headline(twice).header) == (True, True)
-    told = "looks: 2, by which each p is multiplied before Holm's correction: 2026-11-20 0 to 2; 2026-11-22 3 and 4"
-    assert [[line for line in remarks(each) if line.startswith("looks")] for each in (once, twice)] == [[], [told]]
+    assert ("Holm p" in headline(once).header, "Holm p, results read 2 times" in headline(twice).header) == (True, True)
+    told = "results read 2 times, by which p is multiplied before Holm's correction: "
+    told += "2026-11-20 0 to 2; 2026-11-22 3 and 4"
+    assert [[line for line in remarks(each) if line.startswith("results read")] for each in (once, twice)] == [[], [told]]
     for content in ("{", "[]", '{"format": 1}', '{"format": 1, "looks": []}', '{"format": 1, "looks": [{"date": "today"}]}'):
         (folder / "looks.json").write_text(content)
         found = load_results(tmp_path)

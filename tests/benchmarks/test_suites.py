@@ -14,6 +14,7 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks import profile as profiles
 from tempplug_benchmarks.arm import UNTRAINED, Arm, resolve
 from tempplug_benchmarks.papers import load
+from tempplug_benchmarks.results import load_results
 from tempplug_benchmarks.run.plan import plan, slug
 from tempplug_benchmarks.run.store import difference_from, read_result
 from tempplug_benchmarks.run.tuning import controls
@@ -100,18 +101,19 @@ def test_reported_rows_are_of_their_arms_and_every_cell_has_one() -> None:
 @pytest.mark.parametrize("suite", SUITES, ids=lambda suite: suite.name)
 def test_committed_results_are_of_what_the_suite_means_now(suite: Suite) -> None:
     """A setting must not change unnoticed where results were measured with another one."""
-    files = sorted((RESULTS / suite.name).rglob("seed-*.json"))
-    assert files
-    for path in files:
-        result = read_result(path)
+    results = {result.key: result for result in load_results(RESULTS / suite.name).results}
+    own = {key: result for key, result in results.items() if Arm(result.arm).installed}
+    assert own
+    assert {key[3] for key in results.keys() - own.keys()} <= {"target-probability+infonce"}, "the strategy of a study"
+    for key, result in own.items():
         # an arm may have been named beside those of the suite, and a control follows from another one's result
         controlled = Arm(result.arm).controlled
         planned = plan(suite, result.profile, [result.seed], [result.task], [controlled or result.arm])
         if controlled:
-            planned, _ = controls(planned, [read_result(path.parents[1] / slug(controlled) / path.name)])
-        (run,) = (run for run in planned if run.path(RESULTS) == path)
+            planned, _ = controls(planned, [results[*key[:3], controlled, result.seed]])
+        (run,) = (run for run in planned if run.key == key)
         difference = difference_from(run, result)
-        assert not difference, f"{path} was measured otherwise, run it again or change the suite back: {difference}"
+        assert not difference, f"{key} was measured otherwise, run it again or change the suite back: {difference}"
 
 
 @pytest.mark.slow

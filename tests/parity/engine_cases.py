@@ -68,7 +68,7 @@ def make_case(name: str) -> Case:
         blocks.append(replace(block, of_anchors=of_anchors, of_candidates=of_anchors if square else of_candidates))
         return row_statistics(engine, block, *rest, **more)
 
-    with patch("tempplug.blocks.row_statistics", seen):
+    with patch("tempplug.call.blocks.row_statistics", seen):
         build("fixed", "infonce", call, "none")(*call.views, **call.inputs)
     direction = roles_of(call)[0][0]
     return Case(blocks[0], direction.positive, direction.negative, call.leaves())

@@ -20,7 +20,7 @@ from tempplug.engine.dense import dense_statistics
 from tempplug.strategies.maps import LogitMap
 from tempplug.testing import oracle_loss
 
-BLOCKS: Any = import_module("tempplug.blocks")
+BLOCKS: Any = import_module("tempplug.call.blocks")
 PROFILES = ["cosine", "linear", "exponential", "monotonic", "shifted,shift=0.2,width=0.5"]
 STRATEGIES = ["fixed:temperature=0.05", "learnable", "macl", "uncertainty", "temperature-free"]
 STRATEGIES += [f"dystress:profile={profile},detach={detach}" for profile in PROFILES for detach in ("true", "false")]

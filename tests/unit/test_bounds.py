@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tempplug import ContrastiveLoss, create_strategy
-from tempplug.record import describe_temperatures
+from tempplug.call.record import describe_temperatures
 
 GENERATOR = torch.Generator().manual_seed(0)
 A, B = torch.randn(2, 6, 3, generator=GENERATOR).unbind()

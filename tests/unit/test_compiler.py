@@ -24,13 +24,13 @@ import torch
 private = torch._C._dynamo.eval_frame
 kept = private.set_code_exec_strategy
 del private.set_code_exec_strategy
-import tempplug.compiler
+import tempplug.call.compiler
 private.set_code_exec_strategy = kept
 """
 COMPILED = """
 import torch
 from tempplug import ContrastiveLoss
-from tempplug.compiler import _lean
+from tempplug.call.compiler import _lean
 loss_fn = ContrastiveLoss(engine="tiled")
 view_a, view_b = torch.randn(2, 8, 4).unbind()
 graphs = []
@@ -289,7 +289,7 @@ def test_what_looks_at_values_stays_outside(strategy: str, arguments: Any, given
 
 @quiet
 def test_large_blocks_stay_outside_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempplug.compiler.LARGEST_ON_CPU", 4 * ROWS**2 - 1)
+    monkeypatch.setattr("tempplug.call.compiler.LARGEST_ON_CPU", 4 * ROWS**2 - 1)
     for engine, expected in (("auto", "tiled"), ("dense", "dense")):
         loss_fn = ContrastiveLoss(engine=engine)  # type: ignore[arg-type]
         torch.compile(loss_fn, backend="eager")(*views())
@@ -302,11 +302,11 @@ def test_large_blocks_stay_outside_unless_asked_for(monkeypatch: pytest.MonkeyPa
 @quiet
 def test_an_export_takes_in_what_a_compiled_loss_on_a_cpu_leaves_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has to be a graph, while a compiled block of so many pairs is slower than tiles."""
-    monkeypatch.setattr("tempplug.compiler.LARGEST_ON_CPU", 4 * ROWS**2 - 1)
+    monkeypatch.setattr("tempplug.call.compiler.LARGEST_ON_CPU", 4 * ROWS**2 - 1)
     loss_fn, given = ContrastiveLoss(), tuple(views())
     found = torch.export.export(loss_fn, given).module()(*given)
     torch.testing.assert_close(found, loss_fn(*given))
-    monkeypatch.setattr("tempplug.compiler.LARGEST", 4 * ROWS**2 - 1)
+    monkeypatch.setattr("tempplug.call.compiler.LARGEST", 4 * ROWS**2 - 1)
     with pytest.raises(Exception, match="this call of the loss stays outside of graphs"):
         torch.export.export(loss_fn, given)
 

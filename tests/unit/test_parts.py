@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import tempplug
-from tempplug import ContrastiveLoss, read
+from tempplug import ContrastiveLoss
+from tempplug.call import read
 from tempplug.errors import ConfigError
 
 FOLDER = Path(tempplug.__file__).parent

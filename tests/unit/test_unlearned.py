@@ -16,7 +16,8 @@ from torch import Tensor, distributed, multiprocessing, nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from tempplug import ContrastiveLoss, between_calls
+from tempplug import ContrastiveLoss
+from tempplug.call import between_calls
 from tempplug.objectives.base import Objective
 from tempplug.types import Auxiliary, RowStatistics
 

@@ -20,14 +20,14 @@ from tempplug import ContrastiveLoss, create_strategy
 from tempplug.types import Batch
 
 KNOWN = {
-    "memory.py": "the first five tests here",
+    "call/memory.py": "the first five tests here",
     "objectives/amcl_top.py": "test_top_k_takes_all_that_there_are",
     "plugins/manager.py": "test_registry.py: names and errors, no values",
-    "record.py": "test_bounds.py",
+    "call/record.py": "test_bounds.py",
     "strategies/amcl.py": "test_a_low_floor_of_amcl_does_what_the_warning_says",
     "strategies/dystress.py": "test_the_end_of_a_shifted_profile_is_what_the_warning_says",
     "strategies/macl.py": "test_the_floor_of_macl_is_what_the_warning_says",
-    "between_calls.py": "test_unlearned.py",
+    "call/between_calls.py": "test_unlearned.py",
 }
 NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
 

@@ -94,12 +94,12 @@ def load_pairs(
     if encoded is None:
         return None
     captions = _captions(encoded)
+    if count is not None and count < len(captions):
+        chosen = torch.randperm(len(captions), generator=torch.Generator().manual_seed(seed))[:count]
+        captions = [captions[position] for position in chosen.tolist()]
     encoded, of_image = encoded.subset(torch.tensor([row for row, _ in captions])), [each for _, each in captions]
-    if count is not None and count < len(encoded):
-        chosen = torch.randperm(len(encoded), generator=torch.Generator().manual_seed(seed))[:count]
-        encoded, of_image = encoded.subset(chosen), [of_image[position] for position in chosen.tolist()]
     texts: dict[str, int] = {}
-    numbers = [tuple(dict.fromkeys(texts.setdefault(text, len(texts)) for text in each)) for each in of_image]
+    numbers = [_numbers(each, texts) for each in of_image]
     return CaptionedImages(ImageFiles(encoded, size), tuple(texts), numbers)
 
 
@@ -123,7 +123,10 @@ def _of_classes(images: ImageSet, templates: Sequence[str]) -> CaptionedImages:
     # folder names have underscores for spaces, WordNet classes list synonyms
     names = [name.replace("_", " ").partition(",")[0] for name in images.classes]
     texts: dict[str, int] = {}
-    prompts = tuple(
-        tuple(texts.setdefault(each.replace("{}", name), len(texts)) for each in dict.fromkeys(templates)) for name in names
-    )
+    prompts = tuple(_numbers([each.replace("{}", name) for each in templates], texts) for name in names)
     return CaptionedImages(images, tuple(texts), [prompts[label] for label in images.labels.tolist()], prompts)
+
+
+def _numbers(captions: Sequence[str], texts: dict[str, int]) -> tuple[int, ...]:
+    """Returns the numbers of captions among ``texts``, each once; new ones are added."""
+    return tuple(dict.fromkeys(texts.setdefault(each, len(texts)) for each in captions))

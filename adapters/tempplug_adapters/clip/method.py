@@ -70,28 +70,22 @@ class ClipMethod(Method[ClipRecipe, Pairs]):
     def load(self, recipe: ClipRecipe, source: Source) -> Pairs:
         """Returns training images and, if there are any, test images with captions, and the checkpoint's settings."""
         checkpoint = Checkpoint.read(recipe.model_name_or_path, recipe.max_length)
-        common: dict[str, Any] = {
-            "size": checkpoint.image_size,
-            "templates": recipe.templates,
-            "columns": recipe.table_columns,
-            "seed": recipe.seed,
-        }
+        common: dict[str, Any] = {name: getattr(recipe, name) for name in ("templates", "seed")}
+        common |= {"size": checkpoint.image_size, "columns": recipe.table_columns}
         train = load_pairs(source.dataset, "train", source.data_dir, count=recipe.count, **common)
         assert train is not None  # its absence is an error
-        test = None
-        if source.evaluated:
-            test = load_pairs(source.dataset, "test", source.data_dir, count=recipe.test_count, **common)
+        test_options = {**common, "count": recipe.test_count}
+        test = load_pairs(source.dataset, "test", source.data_dir, **test_options) if source.evaluated else None
         return Pairs(checkpoint, train, test)
 
     def files(self, recipe: ClipRecipe, source: Source, data: Pairs) -> dict[str, Path | str]:
         """Returns the files of the images and captions of both splits."""
         parts: dict[Split, CaptionedImages | None] = {"train": data.train, "test": data.test}
-        return {
-            name: file
-            for split, part in parts.items()
-            if part is not None
-            for name, file in grouped(f"dataset {split}", files_of(part.images, source.dataset, split, source.data_dir)).items()
-        }
+        files: dict[str, Path | str] = {}
+        for split, part in parts.items():
+            read = {} if part is None else files_of(part.images, source.dataset, split, source.data_dir)
+            files |= grouped(f"dataset {split}", read)
+        return files
 
     def tables(self, data: Pairs) -> Sequence[Assigned]:
         """Returns the table of the captions, if there is one."""

@@ -80,16 +80,13 @@ class Checkpoint:
         text, vision = model.config.text_config, model.config.vision_config
         bias = float(model.logit_bias.detach()) if isinstance(getattr(model, "logit_bias", None), Tensor) else None
         temperature = math.exp(-float(model.logit_scale.detach()))
-        return cls(
-            tokenizer,
-            max(0.01, temperature) if bias is None else temperature,
-            bias,
-            getattr(model.config, "projection_dim", None) or vision.hidden_size,
-            vision.image_size,
-            min(max_length or text.max_position_embeddings, text.max_position_embeddings),
-            "attention_mask" in tokenizer.model_input_names and not model.config.model_type.startswith("siglip"),
-            _processor(name),
-        )
+        temperature = max(0.01, temperature) if bias is None else temperature
+        dimension = getattr(model.config, "projection_dim", None) or vision.hidden_size
+        longest = min(max_length or text.max_position_embeddings, text.max_position_embeddings)
+        masked = "attention_mask" in tokenizer.model_input_names and not model.config.model_type.startswith("siglip")
+        settings = load_image_settings(name) or {"image_processor_type": "CLIPImageProcessor"}
+        processor = {"image_mean": list(_MEAN), "image_std": list(_STD), **settings}
+        return cls(tokenizer, temperature, bias, dimension, vision.image_size, longest, masked, processor)
 
     def tokens(self, texts: Iterable[str]) -> list[Tensor]:
         """Returns the token ids of each text, [T] int64."""
@@ -108,11 +105,6 @@ class Checkpoint:
         """Writes tokenizer and processor beside a model."""
         self.tokenizer.save_pretrained(folder)
         write_json(folder / PROCESSOR_FILE, self.processor)
-
-
-def _processor(name: str) -> dict[str, Any]:
-    found = load_image_settings(name) or {"image_processor_type": "CLIPImageProcessor"}
-    return {"image_mean": list(_MEAN), "image_std": list(_STD), **found}
 
 
 class DualEncoder(nn.Module):

@@ -16,6 +16,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -37,6 +38,7 @@ _FAULTS: Final = (
     OSError,
     EOFError,
     ValueError,
+    TypeError,
     KeyError,
     NotImplementedError,
     RuntimeError,
@@ -50,11 +52,8 @@ _FAULTS: Final = (
 def read_whole(path: Path) -> bytes:
     """Returns the bytes of a file, decompressed if its name ends in ``.gz``; raises `DataError` if damaged or too large."""
     opened: Any = gzip.open if path.suffix == ".gz" else Path.open
-    try:
-        with opened(path, "rb") as stream:
-            return _limited(stream, path)
-    except _FAULTS as error:
-        raise _unreadable(path, error) from error
+    with _reading(path), opened(path, "rb") as stream:
+        return _limited(stream, path)
 
 
 def read_text(path: Path) -> str:
@@ -74,7 +73,7 @@ def read_archived_texts(path: Path, wanted: Collection[str], optional: Collectio
         DataError: it cannot be read, is damaged, lacks a file, or contains more than `MOST_BYTES`.
     """
     found: dict[str, str] = {}
-    try:
+    with _reading(path):
         for name, size, stream in _members(path):
             name = PurePosixPath(name).name
             if name in (*wanted, *optional) and name not in found:
@@ -82,10 +81,6 @@ def read_archived_texts(path: Path, wanted: Collection[str], optional: Collectio
                     raise _too_large(path)
                 with stream:
                     found[name] = _decoded(_limited(stream, path), path)
-    except DataError:
-        raise
-    except _FAULTS as error:
-        raise _unreadable(path, error) from error
     if missing := [name for name in wanted if name not in found]:
         raise DataError(f"{path} must hold {', '.join(missing)}.")
     return found
@@ -101,18 +96,13 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, NDArray[Any]]:
     Raises:
         DataError: it cannot be read, is damaged, has an array of Python objects, or contains more than `MOST_BYTES`.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            wanted = {name: members[name] for name in names if name in members}
-            # zipfile reads at most the size that the archive states
-            if sum(info.file_size for info in wanted.values()) > MOST_BYTES:
-                raise _too_large(path)
-            return {name: _array(archive.read(info), name) for name, info in wanted.items()}
-    except DataError:
-        raise
-    except (*_FAULTS, TypeError) as error:
-        raise DataError(f"{path} is not a readable NumPy archive: {_reason(error)}") from error
+    with _reading(path, "is not a readable NumPy archive"), zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        wanted = {name: members[name] for name in names if name in members}
+        # zipfile reads at most the size that the archive states
+        if sum(info.file_size for info in wanted.values()) > MOST_BYTES:
+            raise _too_large(path)
+        return {name: _array(archive.read(info), name) for name, info in wanted.items()}
 
 
 def _array(content: bytes, name: str) -> NDArray[Any]:
@@ -168,15 +158,18 @@ def _decoded(content: bytes, path: Path) -> str:
         raise DataError(f"{path} is not UTF-8: {error}.") from error
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(f"{path} cannot be read: {_reason(error)}")
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, tarfile.ReadError):
-        return "it is not an archive, or is damaged."  # Python's message lists the errors of all formats
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"{reason[:200] or type(error).__name__}."
+@contextmanager
+def _reading(path: Path, fault: str = "cannot be read") -> Iterator[None]:
+    """Turns errors of reading a file into `DataError` with its name."""
+    try:
+        yield
+    except DataError:
+        raise
+    except _FAULTS as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        if isinstance(error, tarfile.ReadError):
+            reason = "it is not an archive, or is damaged"  # Python's message lists the errors of all formats
+        raise DataError(f"{path} {fault}: {reason[:200] or type(error).__name__}.") from error
 
 
 def _too_large(path: Path) -> DataError:

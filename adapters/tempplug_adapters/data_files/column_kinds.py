@@ -62,7 +62,7 @@ def _kind_of_texts(column: Any) -> str:
             # most columns of texts are no numbers in their first rows
             if not _all_are(chunk.slice(0, _SAMPLE), pattern) or not _all_are(chunk, pattern):
                 break
-            seen = seen or has_values(chunk)
+            seen = seen or has_values(chunk.slice(0, _SAMPLE)) or has_values(chunk)
         else:
             if seen:
                 return kind
@@ -72,14 +72,19 @@ def _kind_of_texts(column: Any) -> str:
 
 def _all_are(chunk: Any, pattern: str | None) -> bool:
     """Returns whether the texts that are not missing match a pattern, or are numbers."""
-    words = without_missing(chunk).drop_null()
     if pattern is not None:
-        return bool(pc.all(pc.match_substring_regex(words, pattern), min_count=0).as_py())
-    try:
-        words.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
+        return bool(pc.all(pc.match_substring_regex(without_missing(chunk), pattern), min_count=0).as_py())
+    with suppress(pa.ArrowInvalid):
+        _cast(chunk, pa.float64())
+        return True
+    return False
+
+
+def _cast(words: Any, kind: Any) -> Any:
+    """Returns texts as numbers, null or NaN for a missing one; raises `ArrowInvalid` where a text is no number."""
+    with suppress(pa.ArrowInvalid):  # most have no word for a missing number, which takes long to look for
+        return words.cast(kind)
+    return without_missing(words).cast(kind)
 
 
 def has_values(chunk: Any) -> bool:
@@ -113,8 +118,7 @@ def missing_mask(chunk: Any, kind: str) -> Any:
 def as_numbers(chunk: Any, kind: str) -> Any:
     """Returns a chunk of numbers, texts of numbers or truth values as int64 or float64; a missing one is null."""
     if is_text(chunk.type):
-        chunk = without_missing(chunk)
-        chunk = chunk.cast(pa.bool_()) if kind == CATEGORY else chunk
+        chunk = _cast(chunk, {INTEGER: pa.int64(), CATEGORY: pa.bool_()}.get(kind, pa.float64()))
     if pa.types.is_floating(chunk.type):
         chunk = pc.if_else(pc.is_nan(chunk), pa.scalar(None, chunk.type), chunk)
     return chunk.cast(pa.int64() if kind == INTEGER else pa.float64())

@@ -6,10 +6,11 @@ column of floating-point numbers or beyond 64 bits, and columns of several types
 
 from __future__ import annotations
 
-import codecs
 import io
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,39 +19,37 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import json as arrow_json
 
 from tempplug.errors import DataError
-from tempplug_adapters.data_files.archives import MOST_BYTES
 from tempplug_adapters.data_files.delimited_text import ROWS, block_of
-from tempplug_adapters.data_files.text_streams import encoding_of, file_kind, open_bytes, open_text
+from tempplug_adapters.data_files.text_streams import file_kind, line_blocks, open_text
 from tempplug_adapters.storage.files import one_line
 
-_BYTES: Final = 1 << 23
-"""Bytes that are read together."""
+_MOST_CHARACTERS: Final = 1 << 29
+"""Of an array, which is read at once."""
 
 
 def json_blocks(path: Path, head: bytes) -> Iterator[Any]:
     """Yields the blocks of a file, whose first bytes are ``head``; see `table_blocks.read_blocks`."""
-    encoding = encoding_of(path, head)
-    text = head.removeprefix(codecs.BOM_UTF8) if encoding.startswith("utf-8") else head.decode(encoding, "ignore").encode()
-    if text.lstrip().startswith(b"["):
-        yield from _json_array(path, encoding)
-        return
-    with open_bytes(path) as raw:
-        stream = raw if encoding.startswith("utf-8") else codecs.EncodedFile(raw, "utf-8", encoding)
-        line = 1
-        while content := stream.read(_BYTES):
-            content += stream.readline()
-            content = content.removeprefix(codecs.BOM_UTF8) if line == 1 else content
+    with open_text(path, head) as stream:
+        blocks, line = line_blocks(stream), 1
+        first = next(blocks, "")
+        if first.lstrip().startswith("["):
+            yield from _json_array(path, first + stream.read(_MOST_CHARACTERS))
+            return
+        for content in itertools.chain([first], blocks):
             if content.strip():
-                block = _json_block(path, content, line)
-                if file_kind(path) == ".json" and line == block.num_rows == 1 and all(map(_is_nested, block.schema.types[:-1])):
+                block = _json_block(path, content.encode(), line)
+                if (
+                    file_kind(path) == ".json"
+                    and line == block.num_rows == 1
+                    and all(map(pa.types.is_nested, block.schema.types[:-1]))
+                ):
                     raise DataError(f"{path} has columns, not rows: write table.to_json(FILE, orient='records', lines=True).")
                 yield block
-            line += content.count(b"\n")
+            line += content.count("\n")
 
 
 def _json_block(path: Path, content: bytes, line: int) -> Any:
     """Returns a block of JSON objects, a line each, of which the first is ``line``."""
-    content.decode("utf-8")  # pyarrow takes what is not UTF-8
     table = None
     options = arrow_json.ReadOptions(block_size=len(content) + 1)
     try:
@@ -82,10 +81,8 @@ def _json_rows(path: Path, lines: Sequence[tuple[int, bytes]]) -> Any:
     return _objects(path, rows, [number for number, _ in lines])
 
 
-def _json_array(path: Path, encoding: str) -> Iterator[Any]:
-    with open_text(path, encoding) as stream:
-        content = stream.read(MOST_BYTES // 4 + 1)
-    if len(content) > MOST_BYTES // 4:
+def _json_array(path: Path, content: str) -> Iterator[Any]:
+    if len(content) > _MOST_CHARACTERS:
         raise DataError(f"{path} is too large for one JSON array: write a row a line, table.to_json(FILE, lines=True).")
     try:
         rows = json.loads(content)
@@ -113,23 +110,25 @@ def _objects(path: Path, rows: Sequence[dict[str, Any]], numbers: Sequence[int])
         except (pa.ArrowException, OverflowError, UnicodeEncodeError):
             array = None
         if array is None or _inexact(array):
-            array = pa.array(
-                [
-                    None if value is None else _as_word(path, value, number, name)
-                    for value, number in zip(values, numbers, strict=True)
-                ],
-                pa.string(),
-            )
+            try:
+                array = as_words(values)
+            except UnicodeEncodeError as error:
+                words = [json.dumps(value, ensure_ascii=False) for value in values]
+                number = next(number for number, word in zip(numbers, words, strict=True) if re.search("[\ud800-\udfff]", word))
+                raise DataError(
+                    f"{path}, line {number}: '{name}' holds half a surrogate pair, which is not a character."
+                ) from error
         arrays.append(array)
     return block_of(names, arrays, numbers)
 
 
-def _as_word(path: Path, value: Any, number: int, name: str) -> str:
-    """Returns a value of a column of several types: a text as it is, another value as JSON."""
-    word = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if any("\ud800" <= letter <= "\udfff" for letter in word):
-        raise DataError(f"{path}, line {number}: '{name}' holds half a surrogate pair, which is not a character.")
-    return word
+def as_words(values: Iterable[Any]) -> Any:
+    """Returns values of several types as Arrow's texts: a text as it is, another value as JSON."""
+    words = (
+        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for value in values
+    )
+    return pa.array(words, pa.string())
 
 
 def _inexact(array: Any) -> bool:
@@ -138,10 +137,6 @@ def _inexact(array: Any) -> bool:
         return False
     largest = pc.max(pc.abs(array)).as_py()
     return largest is not None and 2**53 <= largest < 1e20
-
-
-def _is_nested(kind: Any) -> bool:
-    return bool(pa.types.is_struct(kind) or pa.types.is_list(kind))
 
 
 def _without_times(kind: Any) -> Any:

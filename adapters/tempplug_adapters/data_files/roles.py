@@ -173,25 +173,22 @@ def _plain(name: str) -> str:
 def _by_role(table: Table, roles: Sequence[Role], given: Sequence[str]) -> tuple[dict[str, list[str]], bool]:
     """Returns the columns that were given for each role, and whether they are plain names."""
     known = {role.name: role for role in roles}
-    named = [word.partition("=")[::2] if word.partition("=")[0] in known and "=" in word else ("", word) for word in given]
+    named = [word for word in given if "=" in word and word.partition("=")[0] in known]
+    if named and (plain := [word for word in given if word not in named]):
+        raise ConfigError(f"columns={' '.join(given)}: {quoted(plain[0])} must be ROLE=COLUMN, ROLE one of {', '.join(known)}.")
     columns: dict[str, list[str]] = {}
-    plain = bool(named) and not any(role for role, _ in named)
-    if not plain:
-        for role, column in named:
-            if not role:
-                raise ConfigError(
-                    f"columns={' '.join(given)}: {quoted(column)} must be ROLE=COLUMN, ROLE one of {', '.join(known)}."
-                )
+    for place, word in enumerate(given):
+        role, _, column = word.partition("=")
+        if named:
             columns.setdefault(role, []).extend([column] if column in table.names else column.split(","))
-    else:
-        for place, (_, column) in enumerate(named):
+        else:
             last = next((each for each in roles[:place] if each.many), roles[min(place, len(roles) - 1)])
-            columns.setdefault(last.name, []).append(column)
+            columns.setdefault(last.name, []).append(word)
     if crowded := next((role for role, names in columns.items() if len(names) > 1 and not known[role].many), None):
         raise ConfigError(
             f"columns={' '.join(given)}: {crowded} is one column, not {len(columns[crowded])}; roles: {', '.join(known)}."
         )
-    return columns, plain
+    return columns, bool(given) and not named
 
 
 def _checked(table: Table, role: Role, column: str) -> str:

@@ -11,7 +11,6 @@ leave a missing text empty; in a column of numbers they are missing numbers.
 
 from __future__ import annotations
 
-import itertools
 import json
 import mmap
 import re
@@ -34,10 +33,11 @@ from tempplug_adapters.data_files.column_kinds import (
     kind_of_column,
     missing_mask,
 )
-from tempplug_adapters.data_files.delimited_text import LINE, ROWS, HasHeader, block_of
+from tempplug_adapters.data_files.delimited_text import LINE, ROWS, HasHeader, block_of, text_blocks
+from tempplug_adapters.data_files.json_rows import as_words
 from tempplug_adapters.data_files.roles import CATEGORY, INTEGER, MISSING, NUMBER
 from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES, read_blocks
-from tempplug_adapters.data_files.text_streams import check_size, file_kind, read_lines
+from tempplug_adapters.data_files.text_streams import check_size, file_kind
 from tempplug_adapters.storage.files import one_line
 
 COMMIT: Final = b"commit"
@@ -76,11 +76,21 @@ def open_table(
         MissingDependencyError: a folder needs `datasets`.
     """
     path = Path(path)
+    named = hub and not path.exists() and _ON_THE_HUB.fullmatch(str(path)) and file_kind(path) not in _FILES
+    blocks = _blocks_of_datasets(str(path), split, rows) if path.is_dir() or named else read_blocks(path, header, blanks)
+    return _stored(path, blocks, columns)
+
+
+def open_lines(path: Path) -> Table:
+    """Returns the table of a file's lines, a column ``text`` where blank lines are missing; raises `DataError`."""
+    return _stored(path, text_blocks(path))
+
+
+def _stored(path: Path, blocks: Iterator[Any], columns: Sequence[str] | None = None) -> Table:
+    """Returns the table of some blocks, without the columns that are not to be kept; raises `DataError` if it is too large."""
     with tempfile.TemporaryFile() as file:
         store = _Store(file)
-        named = hub and not path.exists() and _ON_THE_HUB.fullmatch(str(path)) and file_kind(path) not in _FILES
-        of_datasets = _blocks_of_datasets(str(path), split, rows) if path.is_dir() or named else None
-        for block in of_datasets or read_blocks(path, header, blanks):
+        for block in blocks:
             kept = [name for name in block.schema.names if columns is None or name in (*columns, LINE)]
             store.add(block.select(kept))
             if path.is_file():
@@ -88,25 +98,6 @@ def open_table(
         if not store.starts:
             raise DataError(f"{path} holds no rows.")
         return Table(str(path), store.table())
-
-
-def open_lines(path: Path) -> Table:
-    """Returns the table of a file's lines, a column ``text`` where blank lines are missing; raises `DataError`."""
-    lines = read_lines(path)
-    with tempfile.TemporaryFile() as file:
-        store = _Store(file)
-        while True:
-            block = list(itertools.islice(lines, ROWS))
-            store.add(
-                block_of(
-                    ["text"],
-                    [pa.array([line.strip() or None for _, line in block], pa.string())],
-                    [number for number, _ in block],
-                )
-            )
-            check_size(path, file.tell())
-            if len(block) < ROWS:
-                return Table(str(path), store.table())
 
 
 def numbered(data: Any) -> Any:
@@ -316,15 +307,7 @@ def _joined_column(parts: Sequence[Any], name: str) -> Any:
     try:
         return pa.concat_tables(each, promote_options="permissive")[name]
     except pa.ArrowException:
-        return pa.chunked_array([_words(chunk) for part in each for chunk in part[name].chunks], pa.string())
-
-
-def _words(chunk: Any) -> Any:
-    values = chunk.to_pylist()
-    words = [
-        each if each is None or isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str) for each in values
-    ]
-    return pa.array(words, pa.string())
+        return pa.chunked_array([as_words(chunk.to_pylist()) for part in each for chunk in part[name].chunks], pa.string())
 
 
 def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[Any]:

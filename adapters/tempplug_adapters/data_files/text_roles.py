@@ -8,30 +8,35 @@ from typing import Any, Final
 
 from tempplug_adapters.data_files.roles import ANY, TEXT, TEXTS as LIST_OF_TEXTS, Role
 
+
+def _names(words: str) -> tuple[str, ...]:
+    return tuple(words.split())
+
+
 ANCHOR: Final = Role(
     "anchor",
     (TEXT,),
-    (
-        *("anchor", "query", "question", "sentence1", "premise", "sentence", "text", "title", "question1", "text1", "sent0"),
-        *("sentence_a", "text_a", "view_a", "claim", "headline"),
+    _names(
+        "anchor query question sentence1 premise sentence text title question1 text1 sent0 sentence_a text_a view_a claim "
+        "headline"
     ),
 )
 POSITIVE: Final = Role(
     "positive",
     (TEXT, LIST_OF_TEXTS),
-    (
-        *("positive", "pos", "document", "answer", "passage", "context", "sentence2", "hypothesis", "positives", "doc"),
-        *("question2", "text2", "sent1", "sentence_b", "text_b", "view_b", "body", "abstract", "summary", "response"),
-        *("paraphrase", "positive_passage", "positive_passages", "positive_document", "positive_ctxs"),
+    _names(
+        "positive pos document answer passage context sentence2 hypothesis positives doc question2 text2 sent1 sentence_b "
+        "text_b view_b body abstract summary response paraphrase positive_passage positive_passages positive_document "
+        "positive_ctxs"
     ),
     required=False,
 )
 NEGATIVE: Final = Role(
     "negative",
     (TEXT, LIST_OF_TEXTS),
-    (
-        *("negative", "neg", "negatives", "hard_negative", "hard_negatives", "hard_neg", "negative_passage"),
-        *("negative_passages", "negative_ctxs", "hard_negative_ctxs", "contradiction"),
+    _names(
+        "negative neg negatives hard_negative hard_negatives hard_neg negative_passage negative_passages negative_ctxs "
+        "hard_negative_ctxs contradiction"
     ),
     many=True,
     required=False,
@@ -39,18 +44,18 @@ NEGATIVE: Final = Role(
 ID: Final = Role(
     "id",
     ANY,
-    (
-        *("id", "_id", "idx", "index", "qid", "query_id", "question_id", "pid", "passage_id", "docid", "doc_id", "document_id"),
-        *("corpus_id", "pair_id", "uid", "uuid", "guid", "row", "row_id"),
+    _names(
+        "id _id idx index qid query_id question_id pid passage_id docid doc_id document_id corpus_id pair_id uid uuid guid "
+        "row row_id"
     ),
     required=False,
 )
 SCORE: Final = Role(
     "score",
     ANY,
-    (
-        *("score", "similarity", "similarity_score", "cosine_similarity", "relatedness_score", "relevance", "grade", "rating"),
-        *("sim", "scores", "gold_score", "quality"),
+    _names(
+        "score similarity similarity_score cosine_similarity relatedness_score relevance grade rating sim scores gold_score "
+        "quality"
     ),
     many=True,
     required=False,
@@ -58,18 +63,9 @@ SCORE: Final = Role(
 LABEL: Final = Role(
     "label",
     ANY,
-    (
-        *(
-            "label",
-            "labels",
-            "gold_label",
-            "is_duplicate",
-            "duplicate",
-            "entailment_judgment",
-            "entailment_label",
-            "entailment",
-        ),
-        *("is_paraphrase", "is_match", "match", "is_relevant", "relevant", "is_positive"),
+    _names(
+        "label labels gold_label is_duplicate duplicate entailment_judgment entailment_label entailment is_paraphrase "
+        "is_match match is_relevant relevant is_positive"
     ),
     many=True,
     required=False,
@@ -77,10 +73,7 @@ LABEL: Final = Role(
 GROUP: Final = Role(
     "group",
     ANY,
-    (
-        *("group", "group_id", "cluster", "topic", "category", "class", "genre", "source", "domain", "split", "fold"),
-        *("lang", "language", "url", "date", "year", "author"),
-    ),
+    _names("group group_id cluster topic category class genre source domain split fold lang language url date year author"),
     many=True,
     required=False,
 )

@@ -17,6 +17,8 @@ from tempplug_adapters.storage.files import one_line
 
 HEAD: Final = 1 << 18
 """Bytes from which encoding and delimiter are found."""
+_CHARACTERS: Final = 1 << 22
+"""Of a text, at least, that are read together."""
 MOST_RATIO: Final = 200
 """Times that data may unpack to the size of their file, if that is more than `MOST_BYTES`."""
 _PACKED: Final = {
@@ -61,7 +63,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: the file is missing, empty, packed or not text.
     """
-    with naming(path), open_text(path, encoding_of(path, read_head(path))) as stream:
+    with naming(path), open_text(path, read_head(path)) as stream:
         for number, line in enumerate(stream, start=1):
             yield number, line.rstrip("\r\n")
 
@@ -107,7 +109,7 @@ def read_head(path: Path) -> bytes:
     """Returns the first bytes of a file, unpacked; raises `DataError` if it is empty or packed otherwise."""
     with open_bytes(path) as stream:
         head: bytes = stream.read(HEAD)
-    if not head.strip():
+    if not head.strip(b"\xef\xbb\xbf\xff\xfe\0 \t\r\n"):  # a byte order mark alone is empty, too
         raise DataError(f"{path} is empty.")
     for magic, remedy in _PACKED.items():
         if head.startswith(magic):
@@ -138,8 +140,17 @@ def _not_text(path: Path, error: UnicodeDecodeError) -> DataError:
     return DataError(f"{path} is not {error.encoding} ({error.reason} at byte {error.start}): save it as UTF-8.")
 
 
-def open_text(path: Path, encoding: str) -> io.TextIOWrapper:
-    """Returns the stream of a file's text; lines keep their ends, which are line feeds, or carriage returns alone."""
-    with open_bytes(path) as stream:
-        ends = "\n" if b"\n" in stream.read(HEAD) else ""
-    return io.TextIOWrapper(open_bytes(path), encoding=encoding, newline=ends)
+def open_text(path: Path, head: bytes) -> io.TextIOWrapper:
+    """Returns the stream of a file's text, whose first bytes are ``head``; lines keep their ends."""
+    return io.TextIOWrapper(open_bytes(path), encoding=encoding_of(path, head), newline=line_ends(head))
+
+
+def line_ends(head: bytes) -> str:
+    """Returns the end of a text's lines, as `io` has it: line feeds, or else carriage returns alone."""
+    return "\n" if b"\n" in head else ""
+
+
+def line_blocks(stream: io.TextIOWrapper) -> Iterator[str]:
+    """Yields the lines of a text that are left in a stream, some MiB together."""
+    while content := stream.read(_CHARACTERS):
+        yield content + stream.readline()

@@ -7,14 +7,14 @@ subgraph contains only neighbours of its start (here ``neighbourhood``; ``subgra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest
-from tempplug_adapters.graph.graph_data import GraphBatch, arrival, rank
+from tempplug.errors import ConfigError, UnknownNameError, unknown
+from tempplug_adapters.graph.graph_data import GraphBatch, arrival, rank, starts
 from tempplug_adapters.graph.user_modules import Augmentation, augmented, takes_batch
 
 DROPPED = 0.1
@@ -30,32 +30,20 @@ Kept = tuple[Tensor | None, Tensor | None, Tensor | None]
 def augment(graphs: GraphBatch, pool: Sequence[str]) -> GraphBatch:
     """Returns a view of each graph by an augmentation drawn from the pool of names; each view has at least one node."""
     check_pool(pool)
-    kept = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,)))
-    return replace(graphs, x=kept.x).kept(kept.nodes, kept.edges)
+    nodes, edges, x = keep(graphs, pool, torch.randint(len(pool), (graphs.num_graphs,)))
+    return replace(graphs, x=x).kept(nodes, edges)
 
 
-@dataclass(frozen=True)
-class Keep:
-    """What remains of graphs after augmentations.
-
-    Attributes:
-        nodes: [n] whether a node is kept.
-        edges: [E] whether an edge and both of its nodes are kept.
-        x: [n, F] features of all nodes.
-    """
-
-    nodes: Tensor
-    edges: Tensor
-    x: Tensor
-
-
-def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor) -> Keep:
-    """Returns what remains of graphs.
+def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns what augmentations leave of graphs.
 
     Args:
         graphs: on the CPU.
         pool: names of `AUGMENTATIONS`; an empty name changes nothing.
         choice: [B] position in the pool for each graph.
+
+    Returns:
+        Whether a node is kept [n]; whether an edge and both of its nodes are kept [E]; the features of all nodes [n, F].
     """
     nodes = torch.ones(len(graphs.x), dtype=torch.bool)
     edges = torch.ones(graphs.edge_index.shape[1], dtype=torch.bool)
@@ -72,18 +60,17 @@ def keep(graphs: GraphBatch, pool: Sequence[str], choice: Tensor) -> Keep:
             edges &= kept_edges | ~of_node[graphs.edge_index[0]]
         if features is not None:
             x = torch.where(of_node[:, None], features, x)
-    source, target = graphs.edge_index
-    return Keep(nodes, edges & nodes[source] & nodes[target], x)
+    return nodes, edges & nodes[graphs.edge_index].all(0), x
 
 
 def check_pool(pool: Sequence[str]) -> None:
     """Raises `UnknownNameError` if the pool is empty or a name is unknown."""
-    known = ", ".join((*AUGMENTATIONS, "MODULE:NAME of your own"))
+    known = (*AUGMENTATIONS, "MODULE:NAME of your own")
     if not pool:
-        raise UnknownNameError(f"no augmentation is named. Known: {known}.")
+        raise UnknownNameError(f"no augmentation is named. Known: {', '.join(known)}.")
     for name in pool:
         if name not in AUGMENTATIONS:
-            raise UnknownNameError(f"unknown augmentation '{name}'.{nearest(name, AUGMENTATIONS)} Known: {known}.")
+            raise unknown("augmentation", name, known)
 
 
 def _drop_nodes(graphs: GraphBatch) -> Kept:
@@ -187,18 +174,16 @@ def _kept(batch: Batch, names: Sequence[str], choice: Tensor) -> Batch:
     masked = "mask-attributes" in names
     if masked and not (batch.x is not None and batch.x.is_floating_point()):
         raise ConfigError("augmentation 'mask-attributes' puts noise in place of features, which must be floating point.")
-    left = keep(GraphBatch.of(batch), names, choice)
-    of_node = batch.batch[left.nodes]
-    sizes = torch.bincount(of_node, minlength=batch.num_graphs)
-    view = Batch(batch=of_node, ptr=torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+    nodes, edges, x = keep(GraphBatch.of(batch), names, choice)
+    of_node = batch.batch[nodes]
+    view = Batch(batch=of_node, ptr=starts(torch.bincount(of_node, minlength=batch.num_graphs)))
     for name in batch.keys():  # noqa: SIM118 (a Batch is no dictionary)
-        if name == "edge_index":
-            view.edge_index = (left.nodes.cumsum(0) - 1)[batch.edge_index[:, left.edges]]
-        elif name == "x":
-            view.x = (left.x if masked else batch.x)[left.nodes]
-        elif name not in ("batch", "ptr", "num_nodes"):
-            kept = left.nodes if batch.is_node_attr(name) else left.edges if batch.is_edge_attr(name) else None
+        if name not in ("edge_index", "batch", "ptr", "num_nodes"):
+            kept = nodes if batch.is_node_attr(name) else edges if batch.is_edge_attr(name) else None
             view[name] = batch[name] if kept is None else batch[name][kept]
+    view.edge_index = (nodes.cumsum(0) - 1)[batch.edge_index[:, edges]]
+    if masked:
+        view.x = x[nodes]
     if batch.x is None:
         view.num_nodes = len(of_node)
     return view

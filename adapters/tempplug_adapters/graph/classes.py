@@ -24,14 +24,12 @@ def class_numbers(words: Sequence[str | None], name: str) -> Tensor:
     """
     labels = [(word or "").strip() for word in words]
     classes = sorted({*labels} - {""})
-    if doubtful := [each for each in classes if each.lower() in MISSING_NUMBERS]:
-        raise DataError(
-            f"{name}: {quoted(doubtful[0])} can be a class or a missing label: leave missing labels empty, or rename the class."
-        )
+    if doubtful := next((each for each in classes if each.lower() in MISSING_NUMBERS), None):
+        remedy = "leave missing labels empty, or rename the class"
+        raise DataError(f"{name}: {quoted(doubtful)} can be a class or a missing label: {remedy}.")
     if 2 < len(classes) == len(labels) - labels.count(""):
-        raise DataError(
-            f"{name}: each of {len(classes)} labels is another word; such names are no classes: rename or drop their column."
-        )
+        remedy = "such names are no classes: rename or drop their column"
+        raise DataError(f"{name}: each of {len(classes)} labels is another word; {remedy}.")
     numbers = {each: float(number) for number, each in enumerate(classes)}
     return torch.tensor([numbers.get(label, torch.nan) for label in labels], dtype=torch.float64)
 

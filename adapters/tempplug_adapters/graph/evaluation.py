@@ -20,7 +20,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tempplug.errors import ConfigError, DataError, NonFiniteError
+from tempplug.errors import ConfigError, DataError
+from tempplug.options import Choice
+from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 from tempplug_adapters.graph.recipes import PROTOCOLS, PUBLIC
 from tempplug_adapters.modes import Progress, silent
@@ -103,26 +105,23 @@ def evaluate_nodes(
     targets = chosen if several else nn.functional.one_hot(torch.unique(chosen, return_inverse=True)[1])
     rows = with_ones(representations.detach().cpu()[kept])
     # splits with the same training nodes use the same training
-    wanted: list[tuple[torch.Generator, list[tuple[str, Split]]]] = []
+    wanted: dict[bytes, tuple[torch.Generator, list[tuple[str, Split]]]] = {}
     for protocol in protocols:
         seeds = [seed, *(seed_of(seed, number) for number in range(1, splits))]
         generators = [torch.Generator().manual_seed(each) for each in seeds]
-        if protocol != PUBLIC:
-            found = [(split(len(kept), protocol, each), each) for each in generators]
-        else:
+        if protocol == PUBLIC:
             found = [(each, generators[0]) for each in _public(masks or (), labelled)]
+        else:
+            found = [(split(len(kept), protocol, each), each) for each in generators]
         for parts, generator in found:
-            alike = next((own for _, own in wanted if torch.equal(own[0][1].train, parts.train)), None)
-            if alike is None:
-                wanted.append((generator, [(protocol, parts)]))
-            else:
-                alike.append((protocol, parts))
+            wanted.setdefault(parts.train.numpy().tobytes(), (generator, []))[1].append((protocol, parts))
     scores: dict[str, list[NodeScores]] = {}
-    for done, (generator, own) in enumerate(wanted):
-        weights = _first_weights(rows.shape[1] - 1, targets.shape[1], generator)[None]
+    for done, (generator, own) in enumerate(wanted.values()):
+        weights = torch.empty(targets.shape[1], rows.shape[1] - 1)
+        nn.init.xavier_uniform_(weights, generator=generator)
+        weights = nn.functional.pad(weights, (0, 1))[None]
         report = partial(lambda done, part: progress((done + part) / len(wanted)), done)
-        parts_of = [parts for _, parts in own]
-        measured = _scores(rows, targets.bool(), several, parts_of, weights, strengths, steps, report)
+        measured = _scores(rows, targets.bool(), several, [parts for _, parts in own], weights, strengths, steps, report)
         for (protocol, _), score in zip(own, measured, strict=True):
             scores.setdefault(protocol, []).append(score)
     return {each: NodeScores(*map(statistics.fmean, zip(*map(astuple, own), strict=True))) for each, own in scores.items()}
@@ -136,8 +135,7 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
         DataError: too few nodes are labelled, all have one class, or a public split has an empty part.
     """
     for protocol in protocols:
-        if protocol not in (*PROTOCOLS, PUBLIC):
-            raise ConfigError(f"protocol='{protocol}' must be one of {', '.join((*PROTOCOLS, PUBLIC))}.")
+        Choice((*PROTOCOLS, PUBLIC)).check(f"protocol='{protocol}'", protocol)
     labelled = (labels >= 0 if labels.ndim == 1 else (labels >= 0).all(1)).cpu()
     count = int(labelled.sum())
     if count < 10:
@@ -146,10 +144,8 @@ def check_evaluation(labels: Tensor, protocols: Sequence[str], masks: Sequence[T
         raise DataError("labels hold one class only: at least two are needed; or pass --no-evaluate.")
     if PUBLIC in protocols:
         if masks is None:
-            raise ConfigError(
-                f"protocol='{PUBLIC}' needs a data set with train_mask, val_mask and test_mask, which this one lacks: leave "
-                "it out of --protocols."
-            )
+            needed = "a data set with train_mask, val_mask and test_mask, which this one lacks: leave it out of --protocols"
+            raise ConfigError(f"protocol='{PUBLIC}' needs {needed}.")
         for each in _public(masks, labelled):
             if not min(map(len, (each.train, each.valid, each.test))):
                 raise DataError("a public split must have labelled nodes to train on, to choose by and to test on.")
@@ -199,12 +195,6 @@ def _scores(
         found = logits > 0 if several else nn.functional.one_hot(logits.argmax(1), classes).bool()
         scores.append(replace(f1_scores(targets[each.test], found), validation=100 * float(score.max())))
     return scores
-
-
-def _first_weights(dimension: int, classes: int, generator: torch.Generator) -> Tensor:
-    weights = torch.empty(classes, dimension)
-    nn.init.xavier_uniform_(weights, generator=generator)
-    return nn.functional.pad(weights, (0, 1))
 
 
 def _public(masks: Sequence[Tensor], labelled: Tensor) -> list[Split]:
@@ -261,7 +251,7 @@ def evaluate_svm(
 
     points = np.asarray(representations, dtype=np.float64)
     codes = np.unique(np.asarray(labels), return_inverse=True)[1]
-    _check_finite(points)
+    check_finite_rows(torch.from_numpy(points), "representations")
     check_classes(codes, folds)
     # from the differences: the expansion by products loses what is small beside the norms
     squared = squareform(pdist(points, "sqeuclidean"))
@@ -300,9 +290,8 @@ def check_classes(labels: npt.ArrayLike, folds: int) -> None:
         raise ConfigError("labels hold one class only: at least two are needed.")
     fewest = int(members.min())
     if fewest < folds or fewest - math.ceil(fewest / folds) < INNER_FOLDS:
-        raise ConfigError(
-            f"a class has {fewest} members, too few for {folds} folds whose training parts are split into {INNER_FOLDS} again."
-        )
+        needed = f"{folds} folds whose training parts are split into {INNER_FOLDS} again"
+        raise ConfigError(f"a class has {fewest} members, too few for {needed}.")
 
 
 def evaluate_labels(
@@ -332,8 +321,8 @@ def evaluate_labels(
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
+    check_finite_rows(representations, "representations")
     points: Floats = representations.double().numpy()
-    _check_finite(points)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the warning was given when the data were loaded
         tasks = measurable_labels(labels, folds)
@@ -367,8 +356,3 @@ def measurable_labels(labels: Tensor, folds: int) -> list[int]:
     if len(found) < tasks:
         warnings.warn(f"only {len(found)} of {tasks} {needed}", stacklevel=2)
     return found
-
-
-def _check_finite(points: Floats) -> None:
-    if not np.isfinite(points).all():
-        raise NonFiniteError("representations hold NaN or infinite values.")

@@ -31,6 +31,7 @@ from tempplug_adapters.graph.user_modules import (
     augmented,
     corrupted,
     create_encoder,
+    pyg_card,
     warn_of_unused,
 )
 from tempplug_adapters.quoting import code
@@ -168,9 +169,8 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
             tables = read_tables(Path(name), features, labels, recipe.columns)
             graph = checked_graph(tables.graph, name, not recipe.raw_features)
         elif features or labels or recipe.columns:
-            raise ConfigError(
-                f"--node-features, --node-labels and --columns belong to a table of edges, not to dataset='{name}'."
-            )
+            flags = "--node-features, --node-labels and --columns"
+            raise ConfigError(f"{flags} belong to a table of edges, not to dataset='{name}'.")
         else:
             graph = load_graph(name, source.data_dir, source.cache_dir, not recipe.raw_features)
         nodes = Nodes(graph, name, source.evaluated, tables)
@@ -191,11 +191,9 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
 
     def describe(self, data: Nodes) -> str:
         """Returns the numbers of nodes, edges, features and classes, and whether nodes are the rows of a table."""
+        sizes = f"{len(data)} nodes, {data.edge_index.shape[1]} edges, {data.x.shape[1]} features{classes_in(data.labels)}"
         counted = data.tables is not None and data.tables.ids is None
-        return (
-            f"{len(data)} nodes, {data.edge_index.shape[1]} edges, {data.x.shape[1]} features{classes_in(data.labels)}"
-            f"{'; nodes are the rows of the features, counted from 0' if counted else ''}"
-        )
+        return sizes + "; nodes are the rows of the features, counted from 0" * counted
 
     def known(self, recipe: GraceRecipe, data: Nodes) -> dict[str, Any]:
         """Returns the number of nodes and the width of the embeddings."""
@@ -222,19 +220,16 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         shares = list(zip(_both(recipe.edge_removal), _both(recipe.feature_masking), strict=True))
         if encoder is not None or augmentations:
             graph = data.graph if whole else data.part(index, recipe.neighbours, recipe.layers)
-            if augmentations:
-                plain = [_same_nodes(graph, each) for each in _both(augmentations)]
-            else:
-                plain = [corrupted(graph, *each) for each in shares]
+            plain = [_same_nodes(graph, each) for each in _both(augmentations)] if augmentations else []
             nodes = None if whole else graph.n_id
-            return {"views": plain, "nodes": nodes, "seeds": torch.arange(len(data)) if nodes is None else nodes[: len(index)]}
+            seeds = torch.arange(len(data)) if nodes is None else nodes[: len(index)]
+            return {"views": plain or [corrupted(graph, *each) for each in shares], "nodes": nodes, "seeds": seeds}
+        edges, weight, nodes, seeds = data.edge_index, data.edge_weight, None, torch.arange(len(data))
         reach: tuple[int, ...] = ()
-        if whole:
-            edges, weight, nodes, seeds = data.edge_index, data.edge_weight, None, torch.arange(len(data))
-        else:
+        if not whole:
             part = data.sampler.around(index, recipe.neighbours, recipe.layers)
             edges, nodes, seeds, reach = part.edge_index, part.nodes, part.nodes[: part.seeds], part.reach
-            weight = None if data.edge_weight is None else data.edge_weight[part.edges]
+            weight = None if weight is None else weight[part.edges]
         views = [replace(corrupt(edges, data.x.shape[1], *each, weight), reach=reach) for each in shares]
         return {"views": views, "nodes": nodes, "seeds": seeds}
 
@@ -242,16 +237,9 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         """Returns F1-micro, F1-macro and that of validation × 100 by protocol (`evaluate_nodes`); nothing without classes."""
         if data.labels is None:
             return {}
-        scores = evaluate_nodes(
-            self.representations(recipe, module, data),
-            data.labels,
-            recipe.protocols,
-            recipe.seed,
-            splits=recipe.splits,
-            strengths=recipe.l2,
-            masks=data.masks,
-            progress=run.progress,
-        )
+        rows, options = self.representations(recipe, module, data), {"splits": recipe.splits, "strengths": recipe.l2}
+        more: dict[str, Any] = {**options, "masks": data.masks, "progress": run.progress}
+        scores = evaluate_nodes(rows, data.labels, recipe.protocols, recipe.seed, **more)
         return {f"f1_{name} {protocol}": value for protocol, each in scores.items() for name, value in asdict(each).items()}
 
     @torch.no_grad()
@@ -305,22 +293,15 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
         if not isinstance(given, Nodes):
             given = Nodes(one_graph(given, "graph"), measured=False)
             given = Nodes(scaled_features(given.graph), measured=False) if module.scaled else given
-        if given.x.shape[1] != module.columns:
-            raise DataError(
-                f"the graph has {given.x.shape[1]} features a node, but the encoder was trained with {module.columns}."
-            )
+        if (own := given.x.shape[1]) != module.columns:
+            raise DataError(f"the graph has {own} features a node, but the encoder was trained with {module.columns}.")
         return self.representations(recipe, module, given)
 
     def card(self, recipe: GraceRecipe, module: Any, data: Nodes, results: Mapping[str, Any]) -> Card:
         """Returns the text on encoders of nodes."""
-        return Card(
-            about=f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric.",
-            example=f"Data(x=torch.rand(3, {module.columns}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))",
-            imports="import torch\nfrom torch_geometric.data import Data\n",
-            use=f"`encoder.pt` has the weights of {code(type(module.encoder).__name__)}, `{REPRESENTATIONS_FILE}` the "
-            "vectors of all nodes of the training.",
-            metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
-        )
+        about = f"An encoder of the nodes of a graph with {module.columns} features a node, in PyTorch Geometric."
+        vectors = f"`{REPRESENTATIONS_FILE}` the vectors of all nodes of the training"
+        return pyg_card(about, "{}", module.columns, f"{code(type(module.encoder).__name__)}, {vectors}")
 
     def of_user(self, recipe: GraceRecipe) -> tuple[Any, tuple[Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and augmentations, imported where they are given by name."""
@@ -333,10 +314,9 @@ class GraceMethod(UserMethod[GraceRecipe, Nodes]):
 def _same_nodes(graph: Data, augmentation: Augmentation) -> Data:
     view = augmented(graph, augmentation)
     if view.num_nodes != graph.num_nodes:
-        raise ConfigError(
-            f"augmentation {augmentation!r} must keep all {graph.num_nodes} nodes, which are contrasted with themselves, but "
-            f"left {view.num_nodes}: hide features or edges of a node instead."
-        )
+        wanted = f"keep all {graph.num_nodes} nodes, which are contrasted with themselves"
+        remedy = "hide features or edges of a node instead"
+        raise ConfigError(f"augmentation {augmentation!r} must {wanted}, but left {view.num_nodes}: {remedy}.")
     if view.get("num_sampled_edges") is not None:
         del view.num_sampled_edges  # augmentations may change the edges and their order
     return view

@@ -151,8 +151,9 @@ class GraphSet:
 
 def _numbered(labels: Sequence[Tensor | str | None]) -> tuple[Tensor, ...]:
     """Returns the numbers [1, 1] of classes that are words; raises `DataError` if others are numbers."""
-    if (number := next((place for place, label in enumerate(labels) if isinstance(label, Tensor)), None)) is not None:
-        raise DataError(f"graph {number} has a number as y, and others words: use one of both.")
+    for number, label in enumerate(labels):
+        if isinstance(label, Tensor):
+            raise DataError(f"graph {number} has a number as y, and others words: use one of both.")
     return tuple(class_numbers([str(label or "") for label in labels], "y of the graphs").view(-1, 1, 1))
 
 
@@ -176,9 +177,8 @@ def _checked(position: int, graph: Any) -> tuple[int, Tensor | None, Tensor, Ten
     try:
         label = word if word is None or isinstance(word, str) else torch.as_tensor(graph.y).double()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise DataError(
-            f"graph {position} has y={quoted(str(graph.y))}, which is neither a number nor a word: leave y out."
-        ) from error
+        fault = f"y={quoted(str(graph.y))}, which is neither a number nor a word"
+        raise DataError(f"graph {position} has {fault}: leave y out.") from error
     label = label.reshape(1, 1) if isinstance(label, Tensor) and label.numel() == 1 else label
     return nodes, x if x is None or x.shape[1] else None, edges, label
 
@@ -193,11 +193,9 @@ def _labels(given: Sequence[Tensor | None]) -> Tensor | None:
         rows = torch.cat([torch.full(shape, torch.nan, dtype=torch.float64) if each is None else each for each in given])
         rows = signed_classes(rows, "y of the graphs")
     if rows is None or bool((rows.nan_to_num().frac() != 0).any()) or (shape[1] > 1 and bool((rows > 1).any())):
-        warnings.warn(
-            "y of the graphs is not used in the evaluation: it must be one class, a whole number from 0, or labels of 0 and 1 "
-            "[1, T], equally many for every graph; -1 or NaN for unknown.",
-            stacklevel=2,
-        )
+        labels = "labels of 0 and 1 [1, T], equally many for every graph; -1 or NaN for unknown"
+        wanted = f"it must be one class, a whole number from 0, or {labels}"
+        warnings.warn(f"y of the graphs is not used in the evaluation: {wanted}.", stacklevel=2)
         return None
     if not bool((rows >= 0).any()):
         return None

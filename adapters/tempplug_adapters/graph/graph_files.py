@@ -56,11 +56,10 @@ def read_graphs(file: Path) -> list[Data]:
         found = read_tensors(file, _CLASSES, _WANTED)
     except DataError as error:
         if _HETERO in str(error):
-            raise DataError(
-                f"{file} holds a HeteroData, with several kinds of nodes or edges, but one kind is contrasted: save "
-                "data.to_homogeneous(), which needs features of one width, or one kind, such as Data(x=data['paper'].x, "
-                "edge_index=data['paper', 'cites', 'paper'].edge_index)."
-            ) from error
+            one = "Data(x=data['paper'].x, edge_index=data['paper', 'cites', 'paper'].edge_index)"
+            remedy = f"save data.to_homogeneous(), which needs features of one width, or one kind, such as {one}"
+            fault = "with several kinds of nodes or edges, but one kind is contrasted"
+            raise DataError(f"{file} holds a HeteroData, {fault}: {remedy}.") from error
         raise DataError(f"{file} could not be read: {error}") from error
     for graph in found if isinstance(found, list | tuple) else [found]:
         for store in graph.stores if isinstance(graph, Data) else ():
@@ -71,10 +70,8 @@ def read_graphs(file: Path) -> list[Data]:
         found = _apart(file, found[0], found[1])
     graphs = [found] if isinstance(found, Data) else found
     if not isinstance(graphs, list) or not graphs or not all(isinstance(each, Data) for each in graphs):
-        raise DataError(
-            f"{file} must hold a torch_geometric.data.Data, a list of them, or the (data, slices) of a data set, not "
-            f"{type(found).__name__}."
-        )
+        wanted = "a torch_geometric.data.Data, a list of them, or the (data, slices) of a data set"
+        raise DataError(f"{file} must hold {wanted}, not {type(found).__name__}.")
     for graph in graphs:
         if graph.edge_index is None and graph.get("adj_t") is not None:
             edges, weight = to_edge_index(graph.adj_t)
@@ -143,10 +140,8 @@ def load_ogb(name: str, data_dir: Path | None) -> list[Data]:
     if name not in _DIRECTED:
         pairs, edges = torch.stack([pairs, pairs.flip(1)], 1).flatten(0, 1), [2 * each for each in edges]
         edge_attr = None if edge_attr is None else edge_attr.repeat_interleave(2, 0)
-    graphs = [
-        Data(edge_index=links.T.contiguous(), num_nodes=size)
-        for links, size in zip(torch.split(pairs, edges), nodes, strict=True)
-    ]
+    links = torch.split(pairs, edges)
+    graphs = [Data(edge_index=link.T.contiguous(), num_nodes=size) for link, size in zip(links, nodes, strict=True)]
     sizes = {"x": (x, nodes), "edge_attr": (edge_attr, edges), "y": (y, nodes if of_nodes else [1] * len(nodes))}
     for attribute, (table, counts) in sizes.items():
         for graph, own in zip(graphs, () if table is None else torch.split(table, counts), strict=table is not None):

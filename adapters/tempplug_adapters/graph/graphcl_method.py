@@ -20,7 +20,14 @@ from tempplug_adapters.graph.graph_data import GraphBatch, Graphs
 from tempplug_adapters.graph.graph_files import find_tu, load_ogb, load_tu, ogb_files, read_graphs
 from tempplug_adapters.graph.projection_heads import projection_head
 from tempplug_adapters.graph.recipes import GraphCLRecipe
-from tempplug_adapters.graph.user_modules import Augmentation, UserGraphEncoder, UserMethod, create_encoder, warn_of_unused
+from tempplug_adapters.graph.user_modules import (
+    Augmentation,
+    UserGraphEncoder,
+    UserMethod,
+    create_encoder,
+    pyg_card,
+    warn_of_unused,
+)
 from tempplug_adapters.quoting import code
 from tempplug_adapters.storage.fingerprint import files_below, grouped
 from tempplug_adapters.training.method import Card, Inputs, Run, Source, load_weights
@@ -255,13 +262,8 @@ class GraphCLMethod(UserMethod[GraphCLRecipe, Graphs]):
 
     def card(self, recipe: GraphCLRecipe, module: Any, data: Graphs, results: Mapping[str, Any]) -> Card:
         """Returns the text on encoders of graphs."""
-        return Card(
-            about=f"An encoder of graphs with {module.features} features a node, in PyTorch Geometric: one vector for each.",
-            example=f"[Data(x=torch.rand(3, {module.features}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))]",
-            imports="import torch\nfrom torch_geometric.data import Data\n",
-            use=f"`encoder.pt` has the weights of {code(type(module.encoder).__name__)}.",
-            metadata={"library_name": "pyg", "pipeline_tag": "graph-ml"},
-        )
+        about = f"An encoder of graphs with {module.features} features a node, in PyTorch Geometric: one vector for each."
+        return pyg_card(about, "[{}]", module.features, code(type(module.encoder).__name__))
 
     def of_user(self, recipe: GraphCLRecipe) -> tuple[Any, tuple[str | Augmentation, ...]]:
         """Returns the user's encoder or its constructor, and all augmentations, imported where they are given by name."""

@@ -53,18 +53,9 @@ def add_settings(config: Any) -> None:
     Args:
         config: GraphGym's.
     """
-    config.contrastive = type(config)(
-        {
-            "temperature_strategy": "fixed",
-            "temperature_args": [],
-            "objective": "infonce",
-            "negatives": "",
-            "layout": "two-view",
-            "dimension": 64,
-            "drop_edge": [0.2, 0.4],
-            "mask_feature": [0.3, 0.4],
-        }
-    )
+    loss = {"temperature_strategy": "fixed", "temperature_args": [], "objective": "infonce", "negatives": ""}
+    views = {"layout": "two-view", "dimension": 64, "drop_edge": [0.2, 0.4], "mask_feature": [0.3, 0.4]}
+    config.contrastive = type(config)({**loss, **views})
 
 
 @dataclass(frozen=True)
@@ -98,12 +89,8 @@ class ContrastiveGNN(nn.Module):
         super().__init__()
         own = cfg.contrastive
         self.gnn = GNN(dim_in, own.dimension)
-        temperature = TemperatureArguments(
-            own.temperature_strategy,
-            [str(each) for each in own.temperature_args],
-            own.objective,
-            contrastive_negatives=own.negatives or None,
-        )
+        named: dict[str, Any] = {"contrastive_objective": own.objective, "contrastive_negatives": own.negatives or None}
+        temperature = TemperatureArguments(own.temperature_strategy, [str(each) for each in own.temperature_args], **named)
         self.loss_fn = temperature.create_loss(own.layout, dimension=own.dimension)
         refuse_missing(self.loss_fn.terms, {"index"}, "model.type: contrastive")
         self.shares = tuple(zip(own.drop_edge, own.mask_feature, strict=True))

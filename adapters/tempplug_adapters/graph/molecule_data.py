@@ -34,11 +34,8 @@ from tempplug_adapters.storage.files import one_line
 # The row of an embedding for each of RDKit's values; other values have the last row.
 _BOND_TYPES = {Chem.BondType.SINGLE: 0, Chem.BondType.DOUBLE: 1, Chem.BondType.TRIPLE: 2, Chem.BondType.AROMATIC: 3}
 _BOND_DIRECTIONS = {Chem.BondDir.ENDUPRIGHT: 1, Chem.BondDir.ENDDOWNRIGHT: 2}
-_CHIRALITIES = {
-    Chem.ChiralType.CHI_UNSPECIFIED: 0,
-    Chem.ChiralType.CHI_TETRAHEDRAL_CW: 1,
-    Chem.ChiralType.CHI_TETRAHEDRAL_CCW: 2,
-}
+_TAG = Chem.ChiralType
+_CHIRALITIES = {_TAG.CHI_UNSPECIFIED: 0, _TAG.CHI_TETRAHEDRAL_CW: 1, _TAG.CHI_TETRAHEDRAL_CCW: 2}
 
 ELEMENTS = 119
 """Atomic numbers 0 (a wildcard) to 118."""
@@ -163,14 +160,8 @@ _TABLES = {
 
 _SMILES: Final = Role("smiles", (TEXT,), ("smiles", "canonical_smiles", "isomeric_smiles", "mol", "molecule", "drug", "smi"))
 _LABEL: Final = Role("label", (INTEGER, NUMBER, CATEGORY, MISSING), (), many=True, required=False)
-_ID: Final = Role(
-    "id",
-    ANY,
-    ("id", "mol_id", "molecule_id", "chembl_id", "drug_id", "cid", "num", "idx", "index", "name", "inchi", "inchikey", "cas"),
-    many=True,
-    required=False,
-)
-_ROLES: Final = (_SMILES, _LABEL, _ID)
+_IDS = ("id", "mol_id", "molecule_id", "chembl_id", "drug_id", "cid", "num", "idx", "index", "name", "inchi", "inchikey", "cas")
+_ROLES: Final = (_SMILES, _LABEL, Role("id", ANY, _IDS, many=True, required=False))
 LINES: Final = ("", ".smi", ".smiles", ".ism", ".can", ".txt")
 """Endings of files without columns."""
 
@@ -235,10 +226,8 @@ def read_labelled(dataset: str, data_dir: Path | None, cache_dir: Path, columns:
     assigned = assign(table, _ROLES, given)
     tasks = assigned.columns.get("label") or [name for name in assigned.unused if _is_task(table, name)]
     if not tasks:
-        raise ConfigError(
-            f"{path}: no column is clearly a label, of 0, 1 or nothing. Name them: {_LABEL.option('A,B')}. It has: "
-            f"{table.described()}."
-        )
+        remedy = f"Name them: {_LABEL.option('A,B')}. It has: {table.described()}"
+        raise ConfigError(f"{path}: no column is clearly a label, of 0, 1 or nothing. {remedy}.")
     assigned = assigned.having(label=tasks)
     labels = np.stack([_label(assigned.table, name) for name in assigned.columns["label"]], 1)
     return MoleculeTable(_smiles(assigned, columns), torch.from_numpy(labels), assigned)
@@ -257,9 +246,8 @@ def labelled_file(dataset: str, data_dir: Path | None, cache_dir: Path) -> Path:
 def _published_name(dataset: str) -> str:
     known = {name.lower(): name for name in _TABLES}
     if dataset.lower() not in known:
-        raise UnknownNameError(
-            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and tables such as NAME.csv."
-        )
+        names = f"{', '.join(DATASETS)}, and tables such as NAME.csv"
+        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {names}.")
     return known[dataset.lower()]
 
 
@@ -295,9 +283,7 @@ def _is_task(table: Table, name: str) -> bool:
 def _label(table: Table, name: str) -> NDArray[np.float32]:
     numbers = table.numbers(name).astype(np.float32)
     if (wrong := ~np.isin(np.nan_to_num(numbers), (0, 1))).any():
-        row = int(wrong.argmax())
-        raise DataError(
-            f"{table.place(row)}: column {quoted(name)} is {numbers[row]:g}; a label must be 0, 1 or nothing. Name the columns "
-            f"of labels: {_LABEL.option('A,B')}."
-        )
+        row, remedy = int(wrong.argmax()), f"Name the columns of labels: {_LABEL.option('A,B')}"
+        cell = f"{table.place(row)}: column {quoted(name)} is {numbers[row]:g}"
+        raise DataError(f"{cell}; a label must be 0, 1 or nothing. {remedy}.")
     return numbers

@@ -57,10 +57,9 @@ def scaffold_split(smiles: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
         else:
             parts[2].extend(group)
     if not all(parts):
-        raise DataError(
-            f"{len(smiles)} molecules of {len(groups)} scaffolds leave the training, validation or test set empty: "
-            f"they would have {', '.join(str(len(part)) for part in parts)}."
-        )
+        sizes = f"they would have {', '.join(str(len(part)) for part in parts)}"
+        counts = f"{len(smiles)} molecules of {len(groups)} scaffolds"
+        raise DataError(f"{counts} leave the training, validation or test set empty: {sizes}.")
     return torch.tensor(parts[0]), torch.tensor(parts[1]), torch.tensor(parts[2])
 
 

@@ -51,10 +51,7 @@ class MoleculeModule(nn.Module):
     """Maps two views of molecules to the loss."""
 
     def __init__(
-        self,
-        encoder: MoleculeEncoder | OwnMoleculeEncoder,
-        loss_fn: ContrastiveLoss,
-        last_batch_norm: bool | None = None,
+        self, encoder: MoleculeEncoder | OwnMoleculeEncoder, loss_fn: ContrastiveLoss, last_batch_norm: bool | None = None
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -141,18 +138,16 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
     def evaluate(self, recipe: MoleculeRecipe, module: Any, data: Molecules, run: Run) -> dict[str, float]:
         """Fine-tunes on every labelled data set once training has ended, and returns its figures as ``roc_auc NAME``."""
         found: dict[str, float] = {}
+        method, tuned, temperature = FINE_TUNING.load(), recipe.fine_tuning(), TemperatureArguments()
+        training = {key: value for key, value in run.training.items() if key not in _PRETRAINING}
         for number, (name, labelled) in enumerate(data.labelled.items() if run.final else ()):
             results = train(
-                FINE_TUNING.load(),
-                recipe.fine_tuning(),
-                replace(labelled, encoder=module.encoder),
-                TemperatureArguments(),
-                run.output_dir / f"finetune-{name}",
+                *(method, tuned, replace(labelled, encoder=module.encoder), temperature, run.output_dir / f"finetune-{name}"),
                 dataset=name,
                 files=None if labelled.file is None else partial(dict, dataset=labelled.file),
                 resume_from_checkpoint=run.resume_from_checkpoint,
                 resume_on_changed_data=run.resume_on_changed_data,
-                training={key: value for key, value in run.training.items() if key not in _PRETRAINING},
+                training=training,
                 callbacks=[_FineTuningProgress(run.progress, number, len(data.labelled))],
             )
             found |= {f"{figure} {name}": value for figure, value in results["evaluation"].items()}

@@ -29,11 +29,9 @@ _PLANETOID = "https://raw.githubusercontent.com/kimiyoung/planetoid/af6abf468a77
 _FULL = "https://raw.githubusercontent.com/abojchevski/graph2gauss/240248289d38c22ba28ea8e56b7d6873e291499b/data/{}"
 _SHCHUR = "https://raw.githubusercontent.com/shchur/gnn-benchmark/master/data/npz/{}"
 # Folder and file by class and name.
+_CITATIONS = ("Cora", "Cora_ML", "CiteSeer", "DBLP", "PubMed")
 _ARCHIVES = {
-    **{
-        f"CitationFull/{name}": (name.lower(), f"{name.lower()}.npz")
-        for name in ("Cora", "Cora_ML", "CiteSeer", "DBLP", "PubMed")
-    },
+    **{f"CitationFull/{name}": (name.lower(), f"{name.lower()}.npz") for name in _CITATIONS},
     "Coauthor/CS": ("CS", "ms_academic_cs.npz"),
     "Coauthor/Physics": ("Physics", "ms_academic_phy.npz"),
     "Amazon/Computers": ("Computers", "amazon_electronics_computers.npz"),
@@ -46,12 +44,7 @@ _ARRAYS = tuple(f"{of}_{part}" for of in ("attr", "adj") for part in ("data", "i
 _MOST_BYTES = 2**31
 
 
-def load_graph(
-    dataset: str,
-    data_dir: str | Path | None,
-    cache_dir: str | Path,
-    normalize: bool = True,
-) -> Data:
+def load_graph(dataset: str, data_dir: str | Path | None, cache_dir: str | Path, normalize: bool = True) -> Data:
     """Returns a graph, checked (see `check_graph`).
 
     Args:
@@ -97,15 +90,21 @@ def _load_public(dataset: str, data_dir: Path | None, cache_dir: Path) -> Data:
     if dataset.lower().startswith("ogbn-"):
         return load_ogb(dataset, data_dir)[0]
     kind, name = _public_name(dataset)
-    if kind == "Planetoid":
-        return _read_planetoid(name, place_of(data_dir, _FOLDERS[kind], name, "raw"), cache_dir)
-    file = _archive(kind, name, data_dir, cache_dir)
+    files, sums = _published(kind, name, data_dir, cache_dir), _planetoid_sums(name) if kind == "Planetoid" else _SUMS
+    address = {"Planetoid": _PLANETOID, "CitationFull": _FULL}.get(kind, _SHCHUR)
+    first = next(iter(files.values()))
     if data_dir is None:
-        address = (_FULL if kind == "CitationFull" else _SHCHUR).format(file.name)
-        return _read_archive(download(address, file, _SUMS.get(file.name)))
-    if not file.is_file():
-        raise DataError(f"{kind}/{name} needs {file.name}, not found in {file.parent}.")
-    return _read_archive(file)
+        for file, path in files.items():
+            download(address.format(file), path, sums.get(file))
+    elif missing := [file for file, path in files.items() if not path.is_file()]:
+        raise DataError(f"{kind}/{name} needs {', '.join(missing)}, not found in {first.parent}.")
+    if kind != "Planetoid":
+        return _read_archive(first)
+    for file, path in files.items():  # most are pickles, which PyTorch Geometric reads if they are the published ones
+        check(path, sums[file])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of NumPy and SciPy about their old pickles
+        return read_planetoid_data(str(first.parent), name)
 
 
 def files_of(dataset: str, data_dir: Path | None, cache_dir: Path) -> dict[str, Path]:
@@ -114,11 +113,8 @@ def files_of(dataset: str, data_dir: Path | None, cache_dir: Path) -> dict[str, 
         return {"": Path(dataset)}
     if dataset.lower().startswith("ogbn-"):
         return ogb_files(dataset, data_dir)
-    kind, name = _public_name(dataset)
-    if kind != "Planetoid":
-        return {"": _archive(kind, name, data_dir, cache_dir)}
-    raw = place_of(data_dir, _FOLDERS[kind], name, "raw") or _cached_planetoid(cache_dir, name)
-    return {file: raw / file for file in _planetoid_sums(name)}
+    files = _published(*_public_name(dataset), data_dir, cache_dir)
+    return files if len(files) > 1 else {"": next(iter(files.values()))}
 
 
 def _public_name(dataset: str) -> tuple[str, str]:
@@ -127,43 +123,24 @@ def _public_name(dataset: str) -> tuple[str, str]:
     known = {short.lower(): name for name in reversed(_NAMES) for short in (name, name.partition("/")[2])}
     if dataset.lower() not in known:
         short = list(dict.fromkeys(name.partition("/")[2] for name in _NAMES))
-        raise UnknownNameError(
-            f"no data set '{dataset}'.{nearest(dataset, [*short, *_NAMES])} Known: {', '.join(_NAMES)}, OGB's such as "
-            "ogbn-arxiv, files that end in .pt, and tables of edges."
-        )
+        names = f"{', '.join(_NAMES)}, OGB's such as ogbn-arxiv, files that end in .pt, and tables of edges"
+        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, [*short, *_NAMES])} Known: {names}.")
     kind, _, name = known[dataset.lower()].partition("/")
     return kind, name
 
 
-def _archive(kind: str, name: str, data_dir: Path | None, cache_dir: Path) -> Path:
-    """Returns the path of a NumPy archive, in the folder of downloads without a folder of data."""
-    folder, file = _ARCHIVES[f"{kind}/{name}"]
-    return (place_of(data_dir, _FOLDERS[kind], folder, "raw") or cache_dir / _FOLDERS[kind]) / file
+def _published(kind: str, name: str, data_dir: Path | None, cache_dir: Path) -> dict[str, Path]:
+    """Returns the files of a public graph by name, in the folder of downloads without a folder of data."""
+    planetoid = kind == "Planetoid"
+    folder, *files = (name, *_planetoid_sums(name)) if planetoid else _ARCHIVES[f"{kind}/{name}"]
+    cached = cache_dir / _FOLDERS[kind] / (f"{name}/raw" if planetoid else "")
+    place = place_of(data_dir, _FOLDERS[kind], folder, "raw") or cached
+    return {file: place / file for file in files}
 
 
 def _planetoid_sums(name: str) -> dict[str, str]:
     sums: dict[str, str] = json.loads(Path(__file__).with_name("planetoid_checksums.json").read_text("utf-8"))[name]
     return sums
-
-
-def _cached_planetoid(cache_dir: Path, name: str) -> Path:
-    return cache_dir / "planetoid" / name / "raw"
-
-
-def _read_planetoid(name: str, raw: Path | None, cache_dir: Path) -> Data:
-    """Returns the graph of eight files, most of them pickles, which PyTorch Geometric reads if they are the published ones."""
-    sums = _planetoid_sums(name)
-    if raw is None:
-        raw = _cached_planetoid(cache_dir, name)
-        for file, checksum in sums.items():
-            download(_PLANETOID.format(file), raw / file, checksum)
-    elif missing := [file for file in sums if not (raw / file).is_file()]:
-        raise DataError(f"{name} needs {', '.join(missing)}, not found in {raw}.")
-    for file, checksum in sums.items():
-        check(raw / file, checksum)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of NumPy and SciPy about their old pickles
-        return read_planetoid_data(str(raw), name)
 
 
 def _read_archive(file: Path) -> Data:
@@ -203,10 +180,8 @@ def check_graph(graph: Data, name: str) -> None:
         DataError: it has no node features, fewer than two nodes, or a wrong shape or value.
     """
     if graph.x is None or graph.x.dim() != 2 or graph.x.shape[1] == 0:
-        raise DataError(
-            f"{name}: the graph must have node features x [nodes, features]; "
-            "torch_geometric.transforms.LocalDegreeProfile makes some from the edges."
-        )
+        remedy = "torch_geometric.transforms.LocalDegreeProfile makes some from the edges"
+        raise DataError(f"{name}: the graph must have node features x [nodes, features]; {remedy}.")
     nodes = int(graph.x.shape[0])
     if nodes < 2:
         raise DataError(f"{name}: the graph has {nodes} node; contrastive training needs at least 2.")

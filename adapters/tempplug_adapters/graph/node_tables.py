@@ -25,29 +25,39 @@ from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.graph.classes import class_numbers
 from tempplug_adapters.storage.tensors import read_matrix
 
-_EDGES: Final = (
-    Role(
-        "source",
-        ANY,
-        ("source", "src", "from", "u", "node1", "head", "start", "source_id", "src_id", "from_node_id", "citing", ":START_ID"),
-    ),
-    Role(
-        "target",
-        ANY,
-        ("target", "dst", "to", "v", "node2", "tail", "end", "target_id", "dst_id", "to_node_id", "cited", ":END_ID"),
-    ),
-    Role("weight", (NUMBER, INTEGER), ("weight", "edge_weight", "weights", "w"), required=False),
+_SOURCES = (
+    "source",
+    "src",
+    "from",
+    "u",
+    "node1",
+    "head",
+    "start",
+    "source_id",
+    "src_id",
+    "from_node_id",
+    "citing",
+    ":START_ID",
 )
-_NODE: Final = Role(
-    "node", ANY, ("node", "id", "node_id", "name", "index", "idx", "vertex", "vertex_id", "paper_id", ":ID"), required=False
-)
-_LABEL: Final = Role(
+_TARGETS = ("target", "dst", "to", "v", "node2", "tail", "end", "target_id", "dst_id", "to_node_id", "cited", ":END_ID")
+_WEIGHT: Final = Role("weight", (NUMBER, INTEGER), ("weight", "edge_weight", "weights", "w"), required=False)
+_EDGES: Final = (Role("source", ANY, _SOURCES), Role("target", ANY, _TARGETS), _WEIGHT)
+_IDS: Final = ("node", "id", "node_id", "name", "index", "idx", "vertex", "vertex_id", "paper_id", ":ID")
+_NODE: Final = Role("node", ANY, _IDS, required=False)
+_LABELS = (
     "label",
-    ANY,
-    ("label", "labels", "class", "classes", "y", "target", "category", "subject", "community", "node_label", "ground_truth"),
-    many=True,
-    required=False,
+    "labels",
+    "class",
+    "classes",
+    "y",
+    "target",
+    "category",
+    "subject",
+    "community",
+    "node_label",
+    "ground_truth",
 )
+_LABEL: Final = Role("label", ANY, _LABELS, many=True, required=False)
 _SPLIT: Final = Role("split", ANY, ("split", "fold", "train_mask", "val_mask", "test_mask"), many=True, required=False)
 """Which part of the data a node belongs to: no feature."""
 _FEATURE: Final = Role("feature", (NUMBER, INTEGER, CATEGORY, VECTOR), (), many=True, required=False)
@@ -55,6 +65,8 @@ _NODES: Final = (_NODE, _LABEL, _SPLIT, _FEATURE)
 _MATRICES: Final = (".npy", ".pt")
 _NAMES: Final = ("source", "target", "weight", "node", "feature", "label")
 """Roles that ``--columns`` can give."""
+_COUNTED: Final = "counted from 0: give them a column id with the ids of the nodes"
+"""Of rows of nodes without ids, in messages."""
 
 
 @dataclass(frozen=True)
@@ -92,15 +104,14 @@ def read_tables(edges: Path, features: Path | None, labels: Path | None, columns
     """
     if features is None:
         raise ConfigError(f"a table of edges such as {edges} needs --node-features, a table with a row a node.")
-    if unknown := [word for word in columns if "=" not in word or word.partition("=")[0] not in _NAMES]:
-        raise ConfigError(
-            f"columns={' '.join(columns)}: {quoted(unknown[0])} must be ROLE=COLUMN, ROLE one of {', '.join(_NAMES)}."
-        )
+    for word in columns:
+        if "=" not in word or word.partition("=")[0] not in _NAMES:
+            wanted = f"ROLE=COLUMN, ROLE one of {', '.join(_NAMES)}"
+            raise ConfigError(f"columns={' '.join(columns)}: {quoted(word)} must be {wanted}.")
     nodes = _read_nodes(features, labels, columns)
+    ids = list(map(str, range(len(nodes.table))))
     if "node" in nodes:
         _check_once(nodes.table, ids := _ids(nodes.table, nodes.column("node")).to_pylist())
-    else:
-        ids = [str(row) for row in range(len(nodes.table))]
     links, index = _read_edges(edges, nodes, ids, columns)
     parts = [_numbers(nodes.table, name).reshape(len(ids), -1) for name in nodes.columns.get("feature", ())]
     x = torch.from_numpy(np.concatenate([np.zeros((len(ids), 0), np.int64), *parts], 1))
@@ -136,16 +147,12 @@ def _has_header(path: Path, fields: Sequence[str], roles: Sequence[Role], ids: C
     first = int(numbers[0]) if numbers[0].isdigit() else -1
     counted = first >= 0 and numbers == [str(first + place) for place in range(len(numbers))]
     if roles is _EDGES and counted and "0" in ids and not (first or words) and file_kind(path) == ".csv":
-        warnings.warn(
-            f"{path}: its first line, {','.join(fields)}, is read as an edge; if it is the header that pandas writes, name the "
-            "columns source and target.",
-            stacklevel=2,
-        )
+        remedy = "if it is the header that pandas writes, name the columns source and target"
+        warnings.warn(f"{path}: its first line, {','.join(fields)}, is read as an edge; {remedy}.", stacklevel=2)
     if roles is _NODES and counted and (len(numbers) == 2 or (len(numbers) == 1) > first):
-        raise DataError(
-            f"{path}: its first line, {quoted(','.join(fields))}, can be numbers of columns, as pandas writes them, or the "
-            "features of a node: write names above the columns, df.add_prefix('x').to_csv(FILE)."
-        )
+        either = "can be numbers of columns, as pandas writes them, or the features of a node"
+        remedy = "write names above the columns, df.add_prefix('x').to_csv(FILE)"
+        raise DataError(f"{path}: its first line, {quoted(','.join(fields))}, {either}: {remedy}.")
     return roles is _NODES and counted and len(numbers) > 2
 
 
@@ -176,19 +183,14 @@ def _assigned(table: Table, roles: Sequence[Role], columns: Sequence[str], elsew
     others = assigned.unused
     usual = [name for name in others if _NODE.is_usual(name)]
     words = [name for name in others if table.kind(name) == TEXT and not re.fullmatch(r"-?\d+,\d+", str(table.first(name)))]
-    alike = (
-        usual
-        or [name for name in others if UNNAMED.fullmatch(name)]
-        or (words if len(others) > ("label" not in assigned) else [])
-    )
     if "node" in assigned:
         return assigned
+    unnamed = [name for name in others if UNNAMED.fullmatch(name)]
+    alike = usual or unnamed or (words if len(others) > ("label" not in assigned) else [])
     clear = [name for name in alike if table.kind(name) in ANY and len({*table.values(name)} - {None}) == len(table)]
     if len(clear) > 1 or (usual and not clear):
-        raise ConfigError(
-            f"{table.path}: {' and '.join(map(quoted, clear or usual))} could be the node. Name it: "
-            f"{_NODE.option((clear or usual)[0])}. It has: {table.described()}."
-        )
+        either, remedy = " and ".join(map(quoted, clear or usual)), _NODE.option((clear or usual)[0])
+        raise ConfigError(f"{table.path}: {either} could be the node. Name it: {remedy}. It has: {table.described()}.")
     if not clear:
         _check_lines(table)
     return assigned.having(node=clear)
@@ -198,10 +200,8 @@ def _check_lines(table: Table) -> None:
     """Raises `DataError` if a table whose rows are counted as nodes has a blank line, which could be a node."""
     lines = table.column(LINE).to_numpy()
     if len(gaps := np.flatnonzero(np.diff(lines) != 1)):
-        raise DataError(
-            f"{table.path}, line {lines[gaps[0]] + 1} is blank, and rows are counted as nodes: take it out, or write what is "
-            'missing as "".'
-        )
+        fault = "is blank, and rows are counted as nodes"
+        raise DataError(f'{table.path}, line {lines[gaps[0]] + 1} {fault}: take it out, or write what is missing as "".')
 
 
 def _read_nodes(path: Path, labels: Path | None, columns: Sequence[str]) -> Assigned:
@@ -211,18 +211,14 @@ def _read_nodes(path: Path, labels: Path | None, columns: Sequence[str]) -> Assi
         columns = [word for word in columns if not word.startswith("label=")]
     nodes = _assigned(table, _NODES, columns, labels is not None)
     if {"x", "y"} <= {*table.names} and not any(word.startswith(("label=", "feature=")) for word in columns):
-        raise ConfigError(
-            f"{path}: 'x' and 'y' can be coordinates, or 'y' the label: name all features, --columns feature=x,y, or "
-            f"{_LABEL.option('y')}. It has: {table.described()}."
-        )
+        remedy = f"name all features, --columns feature=x,y, or {_LABEL.option('y')}. It has: {table.described()}"
+        raise ConfigError(f"{path}: 'x' and 'y' can be coordinates, or 'y' the label: {remedy}.")
     rest = [name for name in nodes.unused if not UNNAMED.fullmatch(name) and not _NODE.is_usual(name)]
     for name in () if "feature" in nodes or "node" in nodes else rest:
         numbers = table.numbers(name) if table.kind(name) in (INTEGER, NUMBER) else np.zeros(0)
         if len(numbers) > 2 and numbers[0] in (0, 1) and (np.diff(numbers) == 1).all():
-            raise ConfigError(
-                f"{path}: column {quoted(name)} counts the rows. If it is the id of a node, name it: {_NODE.option(name)}; "
-                f"else name all features, --columns feature=A,B. It has: {table.described()}."
-            )
+            remedy = f"If it is the id of a node, name it: {_NODE.option(name)}; else name all features, --columns feature=A,B"
+            raise ConfigError(f"{path}: column {quoted(name)} counts the rows. {remedy}. It has: {table.described()}.")
     nodes = nodes.having(feature=nodes.columns.get("feature", rest))
     return nodes.of(_NAMES if labels is None else _NAMES[:-1])
 
@@ -250,11 +246,9 @@ def _rows_of(table: Table, name: str, ids: Sequence[str], nodes: Assigned, remed
     rows = pc.index_in(values, value_set=pa.array(ids, pa.string()))
     if rows.null_count:
         first = int(pc.index(rows.is_null(), True).as_py())
-        counted = f", whose {len(ids)} rows are counted from 0: give them a column id with the ids of the nodes"
-        raise DataError(
-            f"{table.place(first)}: node {quoted(values[first].as_py())} has no row in {nodes.table.path}"
-            f"{f': {remedy}' if 'node' in nodes else counted}."
-        )
+        counted = f", whose {len(ids)} rows are {_COUNTED}"
+        told = f"{table.place(first)}: node {quoted(values[first].as_py())} has no row in {nodes.table.path}"
+        raise DataError(f"{told}{f': {remedy}' if 'node' in nodes else counted}.")
     found: NDArray[np.int64] = rows.to_numpy(zero_copy_only=False).astype(np.int64)
     return found
 
@@ -264,10 +258,8 @@ def _numbers(table: Table, name: str) -> NDArray[Any]:
     try:
         numbers = np.array(list(table.values(name))) if table.kind(name) == VECTOR else table.numbers(name)
     except DataError as error:
-        raise DataError(
-            f"{error} Words become columns of 0 and 1 by pandas.get_dummies, decimal commas points; ids are named by "
-            f"{_NODE.option(name)}."
-        ) from error
+        remedy = "Words become columns of 0 and 1 by pandas.get_dummies, decimal commas points; ids are named by"
+        raise DataError(f"{error} {remedy} {_NODE.option(name)}.") from error
     except ValueError as error:
         raise DataError(f"{table.path}: column {quoted(name)} must hold lists of numbers of one length.") from error
     if (missing := table.is_missing(name)).any():
@@ -286,10 +278,8 @@ def _read_edges(path: Path, nodes: Assigned, ids: Sequence[str], columns: Sequen
     remedy = "add its features, or leave the edge out"
     index = np.stack([_rows_of(table, edges.column(role), ids, nodes, remedy) for role in ("source", "target")])
     if "node" not in nodes and index.size and index.min() == 1:
-        raise ConfigError(
-            f"{path} has edges of nodes 1 to {index.max()} and none of node 0, and the rows of {nodes.table.path} are counted "
-            "from 0: give them a column id with the ids of the nodes."
-        )
+        edges_of = f"edges of nodes 1 to {index.max()} and none of node 0"
+        raise ConfigError(f"{path} has {edges_of}, and the rows of {nodes.table.path} are {_COUNTED}.")
     return edges, torch.from_numpy(index)
 
 
@@ -306,10 +296,8 @@ def _read_labels(path: Path, nodes: Assigned, ids: Sequence[str], columns: Seque
         if table.names == tuple(map(str, range(len(table.names)))) if extra == 1 else first in rest:
             labels = _assigned(table, roles, columns, elsewhere)
     if "node" not in labels and len(labels.table) != len(ids):
-        raise DataError(
-            f"{path} has labels of {len(labels.table)} nodes, but {nodes.table.path} features of {len(ids)}: give a row for "
-            "each, or a column id with the ids of the nodes."
-        )
+        counts = f"labels of {len(labels.table)} nodes, but {nodes.table.path} features of {len(ids)}"
+        raise DataError(f"{path} has {counts}: give a row for each, or a column id with the ids of the nodes.")
     others = [name for name in labels.unused if not UNNAMED.fullmatch(name)]
     return labels.having(label=labels.columns.get("label", others))
 
@@ -322,10 +310,8 @@ def _labels(labels: Assigned, nodes: Assigned, ids: Sequence[str]) -> Tensor:
     else:
         values = torch.from_numpy(np.stack([table.numbers(name).astype(np.float64) for name in columns], 1))
     if len(columns) > 1 and not np.isin(values.nan_to_num(), (-1, 0, 1)).all():
-        raise ConfigError(
-            f"{table.path}: {' and '.join(map(quoted, columns))} could each be the label, which several are if they hold 0 and "
-            f"1. Choose one: {_LABEL.option(columns[0])}. It has: {table.described()}."
-        )
+        either = f"{' and '.join(map(quoted, columns))} could each be the label, which several are if they hold 0 and 1"
+        raise ConfigError(f"{table.path}: {either}. Choose one: {_LABEL.option(columns[0])}. It has: {table.described()}.")
     if labels is nodes or "node" not in labels:
         return values
     rows = _rows_of(table, labels.column("node"), ids, nodes, "leave it out")

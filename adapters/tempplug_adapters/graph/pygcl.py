@@ -86,12 +86,10 @@ class PyGCLLoss(nn.Module):
         self.contrastive_loss = ContrastiveLoss(strategy, objective, "masks", negatives=negatives, engine=engine)
         _register()
 
-    def forward(
-        self, anchor: Tensor, sample: Tensor, pos_mask: Tensor | None = None, neg_mask: Tensor | None = None, **given: Any
-    ) -> Tensor:
+    def forward(self, *given: Any, **named: Any) -> Tensor:
         """Returns `compute` of the same arguments: PyGCL's models call a loss like a function."""
         _register()
-        return self.compute(anchor, sample, pos_mask, neg_mask, **given)
+        return self.compute(*given, **named)
 
     def compute(
         self, anchor: Tensor, sample: Tensor, pos_mask: Tensor | None = None, neg_mask: Tensor | None = None, **given: Any
@@ -160,16 +158,13 @@ def _truths_of_both(pos_mask: Tensor, neg_mask: Tensor | None, anchors: int, can
 def _truths(name: str, mask: Tensor, anchors: int, candidates: int) -> Tensor:
     """Returns a mask as booleans after checking its shape and its values."""
     if tuple(mask.shape) != (anchors, candidates):
-        raise ShapeError(
-            f"{name} of shape {list(mask.shape)} must be [{anchors}, {candidates}], anchors by samples. "
-            "PyGCL's intraview_negs=True makes such masks in mode G2L, where it has no meaning."
-        )
+        hint = "PyGCL's intraview_negs=True makes such masks in mode G2L, where it has no meaning"
+        raise ShapeError(f"{name} of shape {list(mask.shape)} must be [{anchors}, {candidates}], anchors by samples. {hint}.")
     truths = mask.bool()
     if not torch.equal(truths.to(mask.dtype), mask):
-        raise ConfigError(
-            f"{name} must hold zeros and ones alone: a pair is positive, negative or neither. In place of weights, give "
-            f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity."
-        )
+        instead = f"{name} > threshold, and strategy 'dystress', whose temperature follows each pair's own similarity"
+        meaning = "a pair is positive, negative or neither"
+        raise ConfigError(f"{name} must hold zeros and ones alone: {meaning}. In place of weights, give {instead}.")
     return truths
 
 

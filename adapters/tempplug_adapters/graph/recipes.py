@@ -22,6 +22,8 @@ PUBLIC = "public"
 """The protocol whose splits are the masks of the data set."""
 _GRACE_LOSS = LossRecipe(layout="two-view", temperatures=around(0.5))
 _SHARE = Number(at_least=0, below=1)
+_OWN_ENCODER = "MODULE:NAME[:key=value,...] of a module, class or function, such as torch_geometric.nn:GAT"
+OwnEncoder = Annotated[str | None, Text(optional=True, help=_OWN_ENCODER)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +38,13 @@ class GraceRecipe(Recipe):
     loss: LossRecipe = _GRACE_LOSS
 
     num_train_epochs: Annotated[float, Number(at_least=0, help="passes over the nodes")] = 1000
-    per_device_train_batch_size: Annotated[
-        int | None, integer_or_none("nodes a step, with sampled neighbours; none: all", 2)
-    ] = None
+    per_device_train_batch_size: Annotated[int | None, integer_or_none("nodes a step, neighbours sampled; none: all", 2)] = None
     hidden: Annotated[int, integer("width of the representations")] = 32
     projection: Annotated[int, integer("width inside the projection head")] = 32
     last_batch_norm: LastBatchNorm = None
     layers: Annotated[int, integer("graph convolutions")] = 2
     activation: Annotated[str, Choice(ACTIVATIONS, help="of the encoder")] = "relu"
-    encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME[:key=value,...] of a module, class or function, such as torch_geometric.nn:GAT"),
-    ] = None
+    encoder: OwnEncoder = None
     augmentations: Annotated[
         tuple[str, ...], Words(help="one or two of MODULE:NAME, called with a Data; none: edges removed and features masked")
     ] = ()
@@ -111,10 +108,7 @@ class GraphCLRecipe(Recipe):
     augmentations: Annotated[
         tuple[str, ...], Words(help=f"drawn from for each graph: {', '.join(AUGMENTATIONS)}, MODULE:NAME; none: GraphCL's pool")
     ] = ()
-    encoder: Annotated[
-        str | None,
-        Text(optional=True, help="MODULE:NAME[:key=value,...] of a module, class or function, such as torch_geometric.nn:GCN"),
-    ] = None
+    encoder: OwnEncoder = None
     folds: Annotated[int, integer("of the cross-validation that measures the encoder", 2)] = 10
 
     # two checkpoints a training: ten would take a fifth of a training of half a second
@@ -170,10 +164,7 @@ class MoleculeRecipe(Recipe):
     max_pretrain_molecules: Annotated[int | None, integer_or_none("only the first", 2)] = None
     encoder: Annotated[
         str | None,
-        Text(
-            optional=True,
-            help="encoder.pt of an earlier run, instead of pre-training; or MODULE:NAME to pre-train",
-        ),
+        Text(optional=True, help="encoder.pt of an earlier run, instead of pre-training; or MODULE:NAME to pre-train"),
     ] = None
     finetune_epochs: Annotated[float, Number(at_least=0, help="of fine-tuning, for every data set")] = 100
     finetune_batch_size: Annotated[int, integer("molecules a step of fine-tuning", 2)] = 32
@@ -182,15 +173,9 @@ class MoleculeRecipe(Recipe):
 
     def fine_tuning(self) -> FineTuneRecipe:
         """Returns the settings of fine-tuning."""
-        return FineTuneRecipe(
-            num_train_epochs=self.finetune_epochs,
-            per_device_train_batch_size=self.finetune_batch_size,
-            learning_rate=self.finetune_learning_rate,
-            dropout=self.dropout,
-            columns=self.columns,
-            bf16=self.bf16,
-            seed=self.seed,
-        )
+        names = {"num_train_epochs": "epochs", "per_device_train_batch_size": "batch_size", "learning_rate": "learning_rate"}
+        settings = {setting: getattr(self, f"finetune_{name}") for setting, name in names.items()}
+        return FineTuneRecipe(**settings, **{name: getattr(self, name) for name in ("dropout", "columns", "bf16", "seed")})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,17 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import global_add_pool
 from torch_geometric.utils import dropout_edge, mask_feature
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.modes import evaluating
-from tempplug_adapters.own_modules import create_module, find
-from tempplug_adapters.storage.files import one_line
-from tempplug_adapters.training.method import Method
+from tempplug_adapters.own_modules import create_module, find, trial
+from tempplug_adapters.training.method import Card, Method
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
 
@@ -84,12 +81,10 @@ class UserEncoder(nn.Module):
             found = self.module(graphs.x, graphs.edge_index, **options)
         if not isinstance(found, Tensor) or found.ndim != 2:
             shape = f"shape {list(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise ShapeError(
-                f"encoder {type(self.module).__name__} must return a matrix of representations, not {shape}: {_CONTRACT}."
-            )
+            name = type(self.module).__name__
+            raise ShapeError(f"encoder {name} must return a matrix of representations, not {shape}: {_CONTRACT}.")
         return found
 
-    @torch.no_grad()
     def probe(self, graphs: Data) -> Tensor:
         """Returns the output in evaluation mode; lazy layers get their sizes by this call.
 
@@ -97,15 +92,7 @@ class UserEncoder(nn.Module):
             ConfigError: the module cannot run.
             ShapeError: as of a call.
         """
-        try:
-            with evaluating(self):
-                found: Tensor = self(graphs)
-        except ShapeError:
-            raise
-        except Exception as error:  # the user's own code can raise anything
-            raise ConfigError(
-                f"encoder {type(self.module).__name__} cannot run ({one_line(error)}); wanted is {_CONTRACT}."
-            ) from error
+        found: Tensor = trial(self.module, partial(self, graphs), f"wanted is {_CONTRACT}")
         return found
 
     def warn_of_unused(self, graph: Data) -> None:
@@ -128,10 +115,8 @@ def create_augmentation(given: Any) -> Augmentation:
         try:
             given = given()
         except TypeError as error:
-            raise ConfigError(
-                f"augmentation {own.__name__} cannot be made: {error}. Name an object, or give arguments as "
-                "MODULE:NAME:key=value."
-            ) from error
+            remedy = "Name an object, or give arguments as MODULE:NAME:key=value"
+            raise ConfigError(f"augmentation {own.__name__} cannot be made: {error}. {remedy}.") from error
     if not callable(given):
         raise ConfigError(f"augmentation {given!r} must be callable on a Data.")
     augmentation: Augmentation = given
@@ -189,11 +174,27 @@ class UserMethod(Method[R, D]):
         if "own_encoder" not in kept:
             return None
         if given is None:
-            raise ConfigError(
-                f"{folder} has the weights of an encoder that was passed from Python: pass it again, as in "
-                "load(folder, GraceMethod(METHOD, encoder))."
-            )
+            remedy = "pass it again, as in load(folder, GraceMethod(METHOD, encoder))"
+            raise ConfigError(f"{folder} has the weights of an encoder that was passed from Python: {remedy}.")
         return create_encoder(given, kept["preprocessing"]["features"], recipe.hidden, recipe.layers)
+
+
+def pyg_card(about: str, example: str, features: int, weights: str) -> Card:
+    """Returns the card of an encoder of graphs.
+
+    Args:
+        about: description of the encoder.
+        example: argument of ``embed``, ``{}`` for a graph.
+        features: of a node.
+        weights: what ``encoder.pt`` has the weights of, and what else the folder holds.
+    """
+    graph = f"Data(x=torch.rand(3, {features}), edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))"
+    imports, metadata = (
+        "import torch\nfrom torch_geometric.data import Data\n",
+        {"library_name": "pyg", "pipeline_tag": "graph-ml"},
+    )
+    use = f"`encoder.pt` has the weights of {weights}."
+    return Card(about, example.format(graph), use=use, imports=imports, metadata=metadata)
 
 
 def _name(each: Any) -> str:
@@ -263,10 +264,9 @@ class UserGraphEncoder(nn.Module):
                 raise
             found = self.own.probe(self._ready(graphs))
         if len(found) not in (2, 2 * nodes):
-            raise ShapeError(
-                f"encoder {type(module).__name__} returned {len(found)} representations of 2 graphs with {nodes} nodes each: "
-                "it must return one for each graph or one for each node."
-            )
+            made = f"{len(found)} representations of 2 graphs with {nodes} nodes each"
+            wanted = "it must return one for each graph or one for each node"
+            raise ShapeError(f"encoder {type(module).__name__} returned {made}: {wanted}.")
         self.width, self._of_nodes = found.shape[1], len(found) != 2
 
     @property

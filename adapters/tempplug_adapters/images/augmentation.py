@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from tempplug.arguments import parse_spec
-from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, UnknownNameError, install_command, nearest
+from tempplug.errors import ConfigError, MissingDependencyError, ShapeError, install_command, nearest, unknown
 from tempplug.options import Number, check_fields
 
 BLUR_SIGMA: Final = (0.1, 2.0)
@@ -157,13 +157,12 @@ def _with_crops(recipe: str) -> tuple[str, _Crops | None]:
     """Returns the name of a recipe and its small crops."""
     name, options = parse_spec(recipe)
     if name != UNCHANGED and name not in RECIPES:
-        known = (*RECIPES, UNCHANGED)
-        raise UnknownNameError(f"unknown augmentation '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
+        raise unknown("augmentation", name, (*RECIPES, UNCHANGED))
     allowed = () if name == UNCHANGED else tuple(each.name for each in fields(_Crops))
-    if wrong := [option for option in options if option not in allowed]:
-        raise ConfigError(
-            f"augmentation '{name}' has no option '{wrong[0]}'.{nearest(wrong[0], allowed)} It has: {', '.join(allowed)}."
-        )
+    for option in options:
+        if option not in allowed:
+            has = f"{nearest(option, allowed)} It has: {', '.join(allowed)}"
+            raise ConfigError(f"augmentation '{name}' has no option '{option}'.{has}.")
     return name, _Crops(**options) if options else None
 
 
@@ -235,14 +234,15 @@ class ColorJitter(nn.Module):
         self.factors = tuple((max(0.0, 1 - reach), 1 + reach) for reach in (brightness, contrast, saturation))
         self.turns = hue
         self.probability = probability
-        from kornia import enhance
-
-        self.changes = (
-            enhance.adjust_brightness_accumulative,
-            enhance.adjust_contrast_with_mean_subtraction,
-            enhance.adjust_saturation_with_gray_subtraction,
-            enhance.adjust_hue,
+        from kornia.enhance import (
+            adjust_brightness_accumulative,
+            adjust_contrast_with_mean_subtraction,
+            adjust_hue,
+            adjust_saturation_with_gray_subtraction,
         )
+
+        factors = adjust_brightness_accumulative, adjust_contrast_with_mean_subtraction, adjust_saturation_with_gray_subtraction
+        self.changes = (*factors, adjust_hue)
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns the images, some with other colours, [B, 3, H, W].
@@ -269,18 +269,11 @@ def _steps(recipe: AugmentationRecipe, size: int) -> list[nn.Module]:
     try:
         from kornia import augmentation as kornia
     except ImportError as error:
-        raise MissingDependencyError(
-            f"the augmentation of images needs kornia, which is not installed: {install_command('vision')}."
-        ) from error
-    steps: list[nn.Module] = [
-        kornia.RandomResizedCrop(
-            (size, size),
-            scale=recipe.crop_scale,
-            resample=recipe.interpolation,
-            cropping_mode="slice",
-            align_corners=False,  # as torchvision: pixels are areas, not points
-        )
-    ]
+        remedy = install_command("vision")
+        raise MissingDependencyError(f"the augmentation of images needs kornia, which is not installed: {remedy}.") from error
+    # as torchvision: pixels are areas, not points
+    crop: dict[str, Any] = {"resample": recipe.interpolation, "cropping_mode": "slice", "align_corners": False}
+    steps: list[nn.Module] = [kornia.RandomResizedCrop((size, size), scale=recipe.crop_scale, **crop)]
     if recipe.flip:
         steps.append(kornia.RandomHorizontalFlip(p=recipe.flip))
     if recipe.jitter_probability:
@@ -300,9 +293,8 @@ _ROUNDING = 1e-2  # of a bicubic resize, or of 16-bit floats
 
 def _check(images: Tensor) -> None:
     if images.ndim != 4 or images.shape[1] != 3 or 0 in images.shape[2:] or not images.is_floating_point():
-        raise ShapeError(
-            f"images {list(images.shape)} {images.dtype} must be float [B, 3, H, W] in [0, 1]; 8-bit images are divided by 255."
-        )
+        wanted = "float [B, 3, H, W] in [0, 1]; 8-bit images are divided by 255"
+        raise ShapeError(f"images {list(images.shape)} {images.dtype} must be {wanted}.")
     if images.device.type == "cpu" and len(images):
         low, high = (float(end) for end in images.aminmax())
         if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):

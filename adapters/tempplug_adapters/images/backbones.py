@@ -114,10 +114,9 @@ class Backbone(nn.Module):
         wanted = (size, size) if isinstance(size, int) else size
         given = tuple(images.shape[2:])
         if wanted is not None and tuple(wanted) != given and not isinstance(cause, TempplugError):
-            raise ConfigError(
-                f"image_size={given[0]}x{given[1]} does not fit {type(self.module).__name__}, which takes images of "
-                f"{wanted[0]}x{wanted[1]} pixels ({str(cause).rstrip('. ')}): set image_size={wanted[0]}."
-            ) from cause
+            takes = f"which takes images of {wanted[0]}x{wanted[1]} pixels ({str(cause).rstrip('. ')})"
+            fault = f"image_size={given[0]}x{given[1]} does not fit {type(self.module).__name__}, {takes}"
+            raise ConfigError(f"{fault}: set image_size={wanted[0]}.") from cause
 
     def _pooled(self, output: Any) -> Tensor:
         name, values = ("output", output) if isinstance(output, Tensor) else self._chosen(output)
@@ -127,10 +126,11 @@ class Backbone(nn.Module):
             return values.mean((2, 3))
         if values.ndim == 3 and name == "last_hidden_state":
             return values.mean(1)
-        raise ShapeError(
-            f"{type(self.module).__name__} gave {name} of shape {tuple(values.shape)}, but a backbone needs [B, F] or "
-            "[B, F, h, w]: wrap it in a module that gives one of them."
-        )
+        raise self._unfit(f"{name} of shape {tuple(values.shape)}", "[B, F] or [B, F, h, w]")
+
+    def _unfit(self, given: str, wanted: str) -> ShapeError:
+        remedy = f"a backbone needs {wanted}: wrap it in a module that gives one of them"
+        return ShapeError(f"{type(self.module).__name__} gave {given}, but {remedy}.")
 
     def _chosen(self, output: Any) -> tuple[str, Tensor]:
         pooled, last = getattr(output, "pooler_output", None), getattr(output, "last_hidden_state", None)
@@ -141,10 +141,7 @@ class Backbone(nn.Module):
         for name, each in (("pooler_output", pooled), ("last_hidden_state", last)):
             if isinstance(each, Tensor):
                 return name, each
-        raise ShapeError(
-            f"{type(self.module).__name__} gave a {type(output).__name__}, but a backbone needs a tensor, or an output with "
-            "pooler_output or last_hidden_state: wrap it in a module that gives one of them."
-        )
+        raise self._unfit(f"a {type(output).__name__}", "a tensor, or an output with pooler_output or last_hidden_state")
 
     def _probe(self, image_size: int | None) -> int:
         """Returns the width of the representations; modes, statistics and random states stay unchanged."""
@@ -159,10 +156,8 @@ class Backbone(nn.Module):
                     raise
                 except (RuntimeError, ValueError, AssertionError, TypeError) as error:
                     cause = error
-        raise ConfigError(
-            f"{type(self.module).__name__} cannot run on an image of {height} x {width} pixels ({cause}): pass dimension=, the "
-            "width of its representations."
-        ) from cause
+        failed = f"{type(self.module).__name__} cannot run on an image of {height} x {width} pixels ({cause})"
+        raise ConfigError(f"{failed}: pass dimension=, the width of its representations.") from cause
 
 
 _KNOWN = f"Known: {', '.join(BACKBONES)}, and {', '.join(f'{each}:NAME' for each in LIBRARIES)}, and MODULE:NAME of your own."
@@ -216,19 +211,17 @@ def create_backbone(
     options |= {"zero_init_residual": zero_init_residual or None, "pretrained": pretrained or None}
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     library, separator, _ = name.partition(":")
-    make: Callable[..., nn.Module]
-    allowed: tuple[str, ...]
+    make: Callable[..., nn.Module] = create_installed
+    allowed: tuple[str, ...] = ("pretrained",) if library in ("timm", "torchvision") else ()
     if name in RESNETS:
         make, allowed = create_resnet, ("stem", "width", "zero_init_residual")
     elif name in VITS:
         make, allowed = create_vit, ("image_size", "patch_size")
     elif is_own(name):
         return _own(name, image_size, mean, std)
-    elif library in LIBRARIES and separator:
-        make, allowed = create_installed, ("pretrained",) if library in ("timm", "torchvision") else ()
-    else:
+    elif library not in LIBRARIES or not separator:
         raise UnknownNameError(f"there is no backbone '{name}'.{nearest(name, BACKBONES)} {_KNOWN}")
-    if (wrong := next((option for option in given if option not in allowed), None)) is not None:
+    if wrong := next((option for option in given if option not in allowed), None):
         raise ConfigError(f"{wrong}={given[wrong]} is no option of '{name}', which takes {', '.join(allowed) or 'none'}.")
     network = make(name, **given)
     own_mean, own_std = trained_normalisation(name, network) or (IMAGENET_MEAN, IMAGENET_STD)

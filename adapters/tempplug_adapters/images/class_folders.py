@@ -62,17 +62,15 @@ def list_split(folder: Path, split: str, name: str) -> EncodedSet:
         raise DataError(f"{folder} must hold a folder {words} that has a folder of images for each class{alone}.")
     classes = {word for place in (*places["train"], *places["test"]) for word in subfolders(place)}
     listed = list_folder(places[split][0], name, tuple(sorted(classes)))
-    if split == "test" and places["train"] and listed.labels is not None:
-        training = places["train"][0]
-        warn_of_classes(
-            name, [listed.classes[label] for label in {*listed.labels.tolist()}], subfolders(training), str(training)
-        )
+    if split == "test" and places["train"]:
+        warn_of_classes(listed, name, subfolders(places["train"][0]), str(places["train"][0]))
     return listed
 
 
-def warn_of_classes(name: str, classes: Iterable[str], known: Iterable[str], training: str) -> None:
+def warn_of_classes(test: EncodedSet, name: str, known: Iterable[str], training: str) -> None:
     """Warns of classes of a test set that ``training`` has no images of."""
-    if unknown := {*classes} - {*known}:
+    labels = () if test.labels is None else {*test.labels.tolist()}
+    if unknown := {test.classes[label] for label in labels} - {*known}:
         listed = ", ".join(f"'{word}'" for word in sorted(unknown))
         warnings.warn(f"'{name}' has images of {listed}, of which {training} has none.", stacklevel=6)
 
@@ -85,10 +83,9 @@ def split_folders(folder: Path) -> dict[str, list[Path]]:
             may be a class.
     """
     children = subfolders(folder) if _is_folder(folder) else []
+    with_classes = [child for child in children if split_word(child) and subfolders(folder / child)]
     places = {
-        split: [
-            folder / child for word in words for child in children if split_word(child) == word and subfolders(folder / child)
-        ]
+        split: [folder / child for word in words for child in with_classes if split_word(child) == word]
         for split, words in SPLITS.items()
     }
     names = [split_word(place.name) for place in places["test"]]
@@ -116,10 +113,8 @@ def _without_classes(folder: Path, places: dict[str, list[Path]]) -> Path | None
 
 
 def _unclear(folder: Path, word: str, others: Sequence[str]) -> DataError:
-    return DataError(
-        f"{folder} has images in '{word}' and in {', '.join(map(repr, others[:5]))}: if '{word}' is a split, move the others "
-        f"out of the folder; if all are classes, put them into {folder / 'train'}."
-    )
+    remedy = f"if '{word}' is a split, move the others out of the folder; if all are classes, put them into {folder / 'train'}"
+    return DataError(f"{folder} has images in '{word}' and in {', '.join(map(repr, others[:5]))}: {remedy}.")
 
 
 def list_folder(folder: Path, name: str, classes: tuple[str, ...] | None = None) -> EncodedSet:

@@ -89,15 +89,11 @@ def _opened(encoded: bytes, name: str) -> Image.Image:
 def _rgb(image: Image.Image) -> Image.Image:
     if image.mode == "RGB":
         return image
-    sixteen_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))  # 65535 is white
-    if sixteen_bits:
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):  # 65535 is white
         values = np.asarray(image)
         if 0xFF < values.max() < 0x1000:
-            warnings.warn(
-                "16-bit images have no value above 4095, of 65535, and are read as nearly black: if their values have 12 bits, "
-                "multiply them by 16.",
-                stacklevel=2,
-            )
+            remedy = "are read as nearly black: if their values have 12 bits, multiply them by 16"
+            warnings.warn(f"16-bit images have no value above 4095, of 65535, and {remedy}.", stacklevel=2)
         return Image.fromarray((values >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F"):
         kind = "integers" if image.mode == "I" else "floats"

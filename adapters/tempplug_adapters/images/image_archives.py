@@ -47,26 +47,25 @@ def read_cifar(folder: Path, split: str, name: str) -> ImageArray:
             raise DataError(f"{names} must hold the list '{kind}_names'.")
     else:
         words = read_lines(folder / ("fine_label_names.txt" if hundred else "batches.meta.txt"))
-    images: list[Tensor] = []
-    labels: list[Tensor] = []
-    for file in files:
-        path = folder / (file if pickled else f"{file}.bin")
-        pixels, numbers = _pickled_part(path, f"{kind}s") if pickled else _binary_part(path, 2 if hundred else 1)
-        _check_classes(numbers, len(words), path)
-        images.append(pixels)
-        labels.append(numbers)
-    return ImageArray(torch.cat(images).reshape(-1, 3, 32, 32), torch.cat(labels), tuple(map(str, words)), name)
+    parts = []
+    for path in (folder / (file if pickled else f"{file}.bin") for file in files):
+        parts.append(_pickled_part(path, f"{kind}s") if pickled else _binary_part(path, 2 if hundred else 1))
+        _check_classes(parts[-1][1], len(words), path)
+    images, labels = map(torch.cat, zip(*parts, strict=True))
+    return ImageArray(images.reshape(-1, 3, 32, 32), labels, tuple(map(str, words)), name)
 
 
 def _binary_part(path: Path, head: int) -> tuple[Tensor, Tensor]:
     """Returns pixels and labels of rows of ``head`` labels, of which the last is returned, and the pixels."""
     block = bytearray(read_whole(path))
-    if not block or len(block) % (head + _CIFAR_PIXELS):
-        raise DataError(
-            f"{path} is {len(block)} bytes long, which is not a multiple of the {head + _CIFAR_PIXELS} of an image."
-        )
-    rows = torch.frombuffer(block, dtype=torch.uint8).reshape(-1, head + _CIFAR_PIXELS)
+    _check_length(len(block), width := head + _CIFAR_PIXELS, path)
+    rows = torch.frombuffer(block, dtype=torch.uint8).reshape(-1, width)
     return rows[:, head:], rows[:, head - 1].long()
+
+
+def _check_length(size: int, of_image: int, path: Path) -> None:
+    if size % of_image or not size:
+        raise DataError(f"{path} is {size} bytes long, which is not a multiple of the {of_image} of an image.")
 
 
 def _pickled_part(path: Path, key: str) -> tuple[Tensor, Tensor]:
@@ -132,10 +131,8 @@ def read_npz(path: Path, split: str, name: str) -> EncodedSet | ImageArray:
         images = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(labels), parts)
         images.validate(full=True)
     except (ValueError, pa.ArrowException) as error:
-        raise DataError(
-            f"{path} must have {len(labels) + 1} ascending offsets, one more than labels, into its {len(arrays['jpeg'])} bytes "
-            "of images."
-        ) from error
+        wanted = f"{len(labels) + 1} ascending offsets, one more than labels"
+        raise DataError(f"{path} must have {wanted}, into its {len(arrays['jpeg'])} bytes of images.") from error
     return EncodedSet(Rows(Table(str(path), numbered(pa.table({"jpeg": images}))), "jpeg"), labels, classes, name)
 
 
@@ -154,18 +151,16 @@ def read_stl10(folder: Path, split: str, name: str) -> ImageArray:
     pixels = 3 * _STL10_SIDE * _STL10_SIDE
     if not where.is_file():
         raise DataError(f"{where} does not exist: the folder must hold STL-10's binary archive, unpacked.")
-    count, rest = divmod(where.stat().st_size, pixels)
-    if rest or not count:
-        raise DataError(f"{where} is {where.stat().st_size} bytes long, which is not a multiple of the {pixels} of an image.")
+    _check_length(size := where.stat().st_size, pixels, where)
     # a private memory map: nothing is read before its use
-    block = torch.from_file(str(where), shared=False, size=count * pixels, dtype=torch.uint8)
-    images = block.reshape(count, 3, _STL10_SIDE, _STL10_SIDE).transpose(2, 3)  # the file has columns, not rows
+    block = torch.from_file(str(where), shared=False, size=size, dtype=torch.uint8)
+    images = block.reshape(-1, 3, _STL10_SIDE, _STL10_SIDE).transpose(2, 3)  # the file has columns, not rows
     classes = tuple(read_lines(folder / "class_names.txt"))
     if split == "unlabeled":
         return ImageArray(images, None, classes, name)
     labels = torch.tensor(list(read_whole(folder / f"{split}_y.bin")), dtype=torch.int64) - 1
-    if len(labels) != count or int(labels.min()) < 0 or int(labels.max()) >= len(classes):
-        raise DataError(f"{folder / f'{split}_y.bin'} must hold {count} labels from 1 to {len(classes)}.")
+    if len(labels) != len(images) or int(labels.min()) < 0 or int(labels.max()) >= len(classes):
+        raise DataError(f"{folder / f'{split}_y.bin'} must hold {len(images)} labels from 1 to {len(classes)}.")
     return ImageArray(images, labels, classes, name)
 
 
@@ -187,16 +182,12 @@ def read_tiny_imagenet(folder: Path, split: str, name: str) -> EncodedSet:
         return training
     if not annotations.is_file():
         return list_folder(folder / "val", name, classes)
-    names: list[str] = []
-    labels: list[int] = []
-    for number, line in enumerate(read_lines(annotations), start=1):
-        image, _, rest = line.partition("\t")
-        word = rest.partition("\t")[0]
+    rows = [(*line.split("\t"), "")[:2] for line in read_lines(annotations)]
+    for number, (_, word) in enumerate(rows, start=1):
         if word not in classes:
             raise DataError(f"{annotations}, line {number}: the class '{word}' has no folder of training images.")
-        names.append(str(annotations.parent / "images" / image))
-        labels.append(classes.index(word))
-    return EncodedSet(FileList(tuple(names)), torch.tensor(labels, dtype=torch.int64), classes, name)
+    labels = torch.tensor([classes.index(word) for _, word in rows], dtype=torch.int64)
+    return EncodedSet(FileList(tuple(f"{folder}/val/images/{image}" for image, _ in rows)), labels, classes, name)
 
 
 def read_lines(path: Path) -> list[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -91,31 +90,10 @@ def load_images(
     return ImageFiles(found, size or DEFAULT_SIZE) if on_disk else decode_all(found, size)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """One form of a data set on disk: its path for each split, and its reader."""
-
-    train: str
-    test: str
-    read: Callable[[Path, Split, str], Found]
-    on_disk: bool = False
-
-    def path(self, split: Split) -> str:
-        return self.train if split == "train" else self.test
-
-
 def _read_own(path: Path, split: Split, name: str, columns: Sequence[str] = ()) -> EncodedSet:
     tables = not any(split_folders(path).values()) and table_files(path)
     images = read_split(str(path), split, name, columns) if tables else None
     return list_split(path, split, name) if images is None else images
-
-
-def _npz(file: str, test: str) -> _Layout:
-    return _Layout(f"{file}_train_jpeg.npz", f"{file}_{test}_jpeg.npz", read_npz)
-
-
-def _folder(path: str, read: Callable[[Path, Split, str], Found] = _read_own, *, on_disk: bool = False) -> _Layout:
-    return _Layout(path, path, read, on_disk)
 
 
 def _read_lossless(path: Path, split: Split, name: str) -> Found:
@@ -134,26 +112,28 @@ def _part(count: int, split: Split) -> torch.Tensor:
     return (order[:first] if split == "train" else order[first:]).sort().values
 
 
-# An original comes before a reduced copy of it.
-_LAYOUTS: Final[dict[str, tuple[_Layout, ...]]] = {
-    "cifar10": (
-        _folder("cifar-10-batches-bin", read_cifar),
-        _folder("cifar-10-batches-py", read_cifar),
-        _folder("cifar10"),
-        _npz("cifar10", "test"),
-    ),
-    "cifar10-lossless4k": (_folder("cifar10_lossless4k.npz", _read_lossless),),
-    "cifar100": (_folder("cifar-100-binary", read_cifar), _folder("cifar-100-python", read_cifar), _folder("cifar100")),
-    "imagenette": (
-        *(_folder(f"imagenette2{size}", on_disk=True) for size in ("", "-320", "-160")),
-        _npz("imagenette224", "val"),
-    ),
-    "tiny-imagenet": (_folder("tiny-imagenet-200", read_tiny_imagenet), _npz("tiny_imagenet_c100", "val")),
-    "stl10": (_folder("stl10_binary", read_stl10),),
-    "stl10-unlabeled": (_folder("stl10_binary", _read_unlabeled),),
-    "imagenet": (_folder("imagenet", on_disk=True),),
-    "imagenet-100": (_folder("imagenet-100", on_disk=True),),
+_Read = Callable[[Path, Split, str], Found]
+# The path of each form of a data set, {test} and {val} for the name of its split, and its reader. An original comes before a
+# reduced copy of it.
+_LAYOUTS: Final[dict[str, dict[str, _Read]]] = {
+    "cifar10": {
+        **{"cifar-10-batches-bin": read_cifar, "cifar-10-batches-py": read_cifar, "cifar10": _read_own},
+        "cifar10_{test}_jpeg.npz": read_npz,
+    },
+    "cifar10-lossless4k": {"cifar10_lossless4k.npz": _read_lossless},
+    "cifar100": {"cifar-100-binary": read_cifar, "cifar-100-python": read_cifar, "cifar100": _read_own},
+    "imagenette": {
+        **dict.fromkeys(("imagenette2", "imagenette2-320", "imagenette2-160"), _read_own),
+        "imagenette224_{val}_jpeg.npz": read_npz,
+    },
+    "tiny-imagenet": {"tiny-imagenet-200": read_tiny_imagenet, "tiny_imagenet_c100_{val}_jpeg.npz": read_npz},
+    "stl10": {"stl10_binary": read_stl10},
+    "stl10-unlabeled": {"stl10_binary": _read_unlabeled},
+    "imagenet": {"imagenet": _read_own},
+    "imagenet-100": {"imagenet-100": _read_own},
 }
+_ON_DISK: Final = ("imagenette", "imagenet", "imagenet-100")
+"""Data sets whose image files, if they have some, are decoded at each access."""
 DATASETS: Final = (*_LAYOUTS, "digits")
 """Names of data sets. ``digits`` are scikit-learn's 1,797 grey images of 8x8 pixels, ``cifar10-lossless4k`` the
 first 4,000 training images of CIFAR-10; a fixed random fifth of each is its test set. ``stl10-unlabeled`` has the 100,000
@@ -171,33 +151,30 @@ def _find(dataset: str, split: Split, data_dir: Path | None, columns: Sequence[s
             folder = folder.expanduser()
         if folder.is_dir() or table_files(folder):
             return _read_own(folder, split, name, columns), True
-        wanted = (
-            "a data set of your own is a folder that holds train and test or val, each with a folder for each class, or tables "
-            "(parquet, CSV) or tars of a webdataset; one such file; or a folder of images without classes"
-        )
         if folder.exists():
-            raise DataError(f"{dataset} is no folder and no table of images: {wanted}.")
+            raise DataError(f"{dataset} is no folder and no table of images: {_OWN}.")
         if dataset.startswith((".", "~")) or {"/", os.sep} & set(dataset):
-            raise DataError(f"the folder {dataset} does not exist: {wanted}.")
-        raise UnknownNameError(
-            f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {', '.join(DATASETS)}, and the path of a folder."
-        )
-    layouts = _LAYOUTS[dataset]
+            raise DataError(f"the folder {dataset} does not exist: {_OWN}.")
+        known = f"Known: {', '.join(DATASETS)}, and the path of a folder"
+        raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} {known}.")
+    if data_dir is None and dataset in HUB:
+        return load_from_hub(dataset, split, name), dataset in _ON_DISK
+    paths = " or ".join(_paths(dataset, split))
     if data_dir is None:
-        if dataset in HUB:
-            return load_from_hub(dataset, split, name), any(layout.on_disk for layout in layouts)
-        raise DataError(
-            f"data_dir is not given, and {dataset} is not loaded from the Hugging Face hub: pass the folder that holds "
-            f"{_paths(layouts, split)} (--data-dir or TEMPPLUG_DATA)."
-        )
-    for layout, path in _places(dataset, split, data_dir):
-        if path.exists():
-            return layout.read(path, split, name), layout.on_disk
+        remedy = f"pass the folder that holds {paths} (--data-dir or TEMPPLUG_DATA)"
+        raise DataError(f"data_dir is not given, and {dataset} is not loaded from the Hugging Face hub: {remedy}.")
+    if (place := _place(dataset, split, data_dir)) is not None:
+        path, read = place
+        return read(path, split, name), dataset in _ON_DISK and read is _read_own
     remedy = ", or give no data folder to load it from the Hugging Face hub" if dataset in HUB else ""
-    raise DataError(
-        f"{dataset} ({split}) was looked for in {data_dir} and {data_dir / 'vision'} as {_paths(layouts, split)}: "
-        f"put it there, unpacked{remedy}."
-    )
+    places = f"{data_dir} and {data_dir / 'vision'} as {paths}"
+    raise DataError(f"{dataset} ({split}) was looked for in {places}: put it there, unpacked{remedy}.")
+
+
+_OWN: Final = (
+    "a data set of your own is a folder that holds train and test or val, each with a folder for each class, or tables "
+    "(parquet, CSV) or tars of a webdataset; one such file; or a folder of images without classes"
+)
 
 
 def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None) -> dict[str, Path | str]:
@@ -211,30 +188,32 @@ def files_of(images: ImageSet, dataset: str, split: Split, data_dir: Path | None
         dataset: with ``split`` and ``data_dir`` as in `load_images`.
     """
     tables = [each.table for each in tables_of(images)]
-    if isinstance(images, ImageFiles):
-        encoded, source = images.encoded, images.encoded.source
-        if isinstance(source, FileList | Members):
-            named = {Path(table.path).name: Path(table.path) for table in tables if isinstance(source, FileList)}
-            return {**named, **source.files(map(encoded.row, range(len(encoded))))}
+    if isinstance(images, ImageFiles) and isinstance(source := images.encoded.source, FileList | Members):
+        named = {Path(table.path).name: Path(table.path) for table in tables if isinstance(source, FileList)}
+        return {**named, **source.files(map(images.encoded.row, range(len(images))))}
     if dataset == "digits":
         return {}
     if dataset in _LAYOUTS and data_dir is None:
         return {"": " ".join(HUB[dataset])}
-    place = Path(dataset).expanduser()
-    if dataset in _LAYOUTS and data_dir is not None:
-        place = next(path for _, path in _places(dataset, split, data_dir) if path.exists())
+    form = _place(dataset, split, data_dir) if dataset in _LAYOUTS and data_dir is not None else None
+    place = Path(dataset).expanduser() if form is None else form[0]
     if not place.exists():
         return {"": tables[0].metadata[b"fingerprint"].decode()}
     return {**files_below(place)} if split == "train" or place.is_file() else {}
 
 
-def _places(dataset: str, split: Split, data_dir: Path) -> list[tuple[_Layout, Path]]:
-    """Returns the forms of a named data set with their paths, in order of precedence."""
-    return [(layout, place / layout.path(split)) for place in (data_dir, data_dir / "vision") for layout in _LAYOUTS[dataset]]
+def _paths(dataset: str, split: Split) -> dict[str, _Read]:
+    """Returns the readers of the forms of a named data set by path, in order of precedence."""
+    names = {"test": split, "val": "train" if split == "train" else "val"}
+    return {path.format(**names): read for path, read in _LAYOUTS[dataset].items()}
 
 
-def _paths(layouts: tuple[_Layout, ...], split: Split) -> str:
-    return " or ".join(layout.path(split) for layout in layouts)
+def _place(dataset: str, split: Split, data_dir: Path) -> tuple[Path, _Read] | None:
+    """Returns the first path of a named data set that exists, with its reader."""
+    forms = [
+        (folder / path, read) for folder in (data_dir, data_dir / "vision") for path, read in _paths(dataset, split).items()
+    ]
+    return next((form for form in forms if form[0].exists()), None)
 
 
 def _digits(split: Split, name: str) -> ImageArray:

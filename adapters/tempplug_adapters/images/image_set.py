@@ -149,10 +149,9 @@ def decode_all(encoded: EncodedSet, size: int | None = None) -> ImageArray:
         if images is None:
             images = torch.empty((len(encoded), *pixels.shape), dtype=torch.uint8)
         elif pixels.shape != images.shape[1:]:
-            raise DataError(
-                f"{encoded.file_name(position)} is {pixels.shape[2]}x{pixels.shape[1]} pixels large, but images before "
-                f"it are {images.shape[3]}x{images.shape[2]}: pass a size to which all images of '{encoded.name}' are resized."
-            )
+            extent, first = (f"{width}x{height}" for height, width in (pixels.shape[1:], images.shape[2:]))
+            remedy = f"but images before it are {first}: pass a size to which all images of '{encoded.name}' are resized"
+            raise DataError(f"{encoded.file_name(position)} is {extent} pixels large, {remedy}.")
         images[len(kept)] = pixels
         kept.append(position)
     if faults:
@@ -285,9 +284,8 @@ def positions(index: Tensor, size: int) -> Tensor:
     if index.ndim != 1 or index.dtype == torch.bool or index.is_floating_point() or index.is_complex():
         raise ShapeError(f"index {list(index.shape)} {index.dtype} must hold positions [b] of integers, or [{size}] booleans.")
     if len(index) and not (int(index.min()) >= 0 and int(index.max()) < size):
-        raise ConfigError(
-            f"index from {int(index.min())} to {int(index.max())} must lie in 0 to {size - 1}: the set has {size} images."
-        )
+        wanted = f"0 to {size - 1}: the set has {size} images"
+        raise ConfigError(f"index from {int(index.min())} to {int(index.max())} must lie in {wanted}.")
     return index.long()
 
 

@@ -84,16 +84,14 @@ def read_shards(tars: Sequence[Path], endings: Collection[str]) -> tuple[Members
                     elif ending.lower() in (*endings, "json") and (stream := archive.extractfile(member)) is not None:
                         texts |= _texts(stream.read(_MOST_BYTES), ending.lower(), f"{member.name} of {tar}")
         except (tarfile.TarError, OSError) as error:
-            raise DataError(
-                f"{tar} cannot be read as a tar: {error}. Unpack a compressed one, and load a cut one again."
-            ) from error
-        if wrong := next((key for key, (images, _) in samples.items() if len(images) != 1), None):
-            raise DataError(
-                f"{tar}: sample {quoted(wrong)} has {len(samples[wrong][0])} images; wanted one, such as {wrong}.jpg, beside "
-                f"{wrong}.txt: leave other samples out."
-            )
-        places += [images[0] for images, _ in samples.values()]
-        rows += [{**texts, KEY: key} for key, (_, texts) in samples.items()]
+            remedy = "Unpack a compressed one, and load a cut one again"
+            raise DataError(f"{tar} cannot be read as a tar: {error}. {remedy}.") from error
+        for key, (images, texts) in samples.items():
+            if len(images) != 1:
+                wanted = f"wanted one, such as {key}.jpg, beside {key}.txt: leave other samples out"
+                raise DataError(f"{tar}: sample {quoted(key)} has {len(images)} images; {wanted}.")
+            places += images
+            rows.append({**texts, KEY: key})
     if not places:
         raise DataError(f"{', '.join(map(str, tars))}: no samples, images such as 000001.jpg with 000001.txt.")
     names = list(dict.fromkeys(name for row in rows for name in row))

@@ -96,23 +96,17 @@ def read_split(
         changed = tuple((each.stat().st_size, each.stat().st_mtime_ns) for _, group in files for each in group)
         sets = _read_files(files, changed, tuple(columns), tuple(roles))
     else:
-        loaded = _loaded(dataset, f"{dataset} cannot be loaded as images with captions").items()
-        opened = {word: [_of_hub(rows, f"{dataset} {word}")] for word, rows in loaded}
-        sets = {
-            word: each for name, tables in opened.items() for word, each in _splits_of(tables, name, roles, columns).items()
-        }
-    usable = [
-        word for word in SPLITS[split] if word in sets and (captioned or split == "train" or sets[word].labels is not None)
-    ]
-    if usable:
-        return _numbered(sets, usable[0], name)
+        sets = {}
+        for word, rows in _loaded(dataset, f"{dataset} cannot be loaded as images with captions").items():
+            sets |= _splits_of([_of_hub(rows, f"{dataset} {word}")], word, roles, columns)
+    for word in SPLITS[split]:
+        if word in sets and (captioned or split == "train" or sets[word].labels is not None):
+            return _numbered(sets, word, name)
     if captioned and split == "test":
         return None
     labelled, there = " with labels" if split == "test" else "", sorted(sets, key=lambda each: each in SPLITS["test"])
-    raise DataError(
-        f"{path} has no {split} set{labelled}, only {', '.join(there)}: a file, or its folder, must be named "
-        f"{' or '.join(SPLITS[split])}, or a column split must say so (tempplug embed: --split train)."
-    )
+    wanted = f"named {' or '.join(SPLITS[split])}, or a column split must say so (tempplug embed: --split train)"
+    raise DataError(f"{path} has no {split} set{labelled}, only {', '.join(there)}: a file, or its folder, must be {wanted}.")
 
 
 def table_files(path: Path) -> dict[str, list[Path]]:
@@ -135,10 +129,8 @@ def table_files(path: Path) -> dict[str, list[Path]]:
     files = files_below(path, {*SHARDS, *_TEXT_TABLES, ".parquet", *ARROW, ".gz"}) if path.is_dir() else {}
     for kinds in (SHARDS, _TEXT_TABLES, (".parquet", *ARROW)):
         for name, file in files.items() if not groups else ():
-            wanted = (
-                kinds != _TEXT_TABLES or file.name.lower().startswith("metadata.") or (split_word(name) and "/" not in name)
-            )
-            if file_kind(file) in kinds and wanted:
+            named = file.name.lower().startswith("metadata.") or (split_word(name) and "/" not in name)
+            if file_kind(file) in kinds and (named or kinds != _TEXT_TABLES):
                 groups.setdefault(split_word(name), []).append(file)
     if "" in groups and "train" in groups:
         raise DataError(f"{groups[''][0]} belongs to no split: name it {' or '.join(SPLITS)}, or move it away.")
@@ -237,10 +229,8 @@ def _assigned(table: Table, declared: Mapping[str, Sequence[str]], roles: Sequen
     assigned = assign(table, roles, columns)
     several = labels or [name for name in table.names if _LABEL.is_usual(name)]
     if "label" not in assigned and "caption" not in assigned and len(several) > 1:
-        raise ConfigError(
-            f"{table.path}: {' and '.join(map(quoted, several))} could each be the label. Choose one: "
-            f"{_LABEL.option(several[0])}. It has: {table.described()}."
-        )
+        remedy = f"Choose one: {_LABEL.option(several[0])}. It has: {table.described()}"
+        raise ConfigError(f"{table.path}: {' and '.join(map(quoted, several))} could each be the label. {remedy}.")
     return assigned.of({"image", "caption" if "caption" in assigned else "label", "split", "id"})
 
 
@@ -256,10 +246,9 @@ def _paths(table: Table, column: str) -> FileList:
         if any((folder / path).is_file() for path in tried):
             return FileList(tuple(str(folder / path) for path in paths))
     row = next((row for row, path in enumerate(paths) if path), 0)
-    raise DataError(
-        f"{table.place(row)}: the image {quoted(paths[row])} does not exist, neither in {Path(table.path).parent} nor in the "
-        "working directory: paths must be absolute, or begin at one of these; addresses on the web are not downloaded."
-    )
+    places = f"neither in {Path(table.path).parent} nor in the working directory"
+    remedy = "paths must be absolute, or begin at one of these; addresses on the web are not downloaded"
+    raise DataError(f"{table.place(row)}: the image {quoted(paths[row])} does not exist, {places}: {remedy}.")
 
 
 def _row_splits(assigned: Assigned, source: ImageSource, word: str) -> list[str]:
@@ -287,10 +276,8 @@ def _labels(assigned: Assigned, rows: Sequence[int]) -> list[str] | None:
     if {*labels} <= {"", "-1"}:
         return None
     if lacking := [row for row, label in zip(rows, labels, strict=True) if not label]:
-        raise DataError(
-            f"{len(lacking):,} of {len(rows):,} rows have no {column}, {table.place(lacking[0])} first: fill them in, or leave "
-            "these rows out; to train without classes, leave out the column."
-        )
+        remedy = "fill them in, or leave these rows out; to train without classes, leave out the column"
+        raise DataError(f"{len(lacking):,} of {len(rows):,} rows have no {column}, {table.place(lacking[0])} first: {remedy}.")
     return labels
 
 
@@ -324,8 +311,8 @@ def _numbered(sets: Mapping[str, EncodedSet], word: str, name: str) -> EncodedSe
     classes = tuple(sorted(union, key=key) if ordered else union)
     numbers = torch.tensor([classes.index(label) for label in chosen.classes], dtype=torch.int64)
     training = [label for each in SPLITS["train"] if each in named for label in named[each].classes]
-    if chosen.labels is not None and word in SPLITS["test"] and training:
-        warn_of_classes(name, [chosen.classes[label] for label in {*chosen.labels.tolist()}], training, "the training set")
+    if word in SPLITS["test"] and training:
+        warn_of_classes(chosen, name, training, "the training set")
     return replace(chosen, name=name, classes=classes, labels=None if chosen.labels is None else numbers[chosen.labels])
 
 

@@ -33,16 +33,13 @@ def long_tail_counts(classes: int, imbalance_ratio: float, n_max: int) -> list[i
         [4500, 2697, 1617, 969, 581, 348, 208, 125, 75, 45]
     """
     if not (math.isfinite(imbalance_ratio) and imbalance_ratio >= 1):
-        raise ConfigError(
-            f"imbalance_ratio={imbalance_ratio} must be at least 1: 100 makes the largest class 100 times the smallest."
-        )
+        meaning = "100 makes the largest class 100 times the smallest"
+        raise ConfigError(f"imbalance_ratio={imbalance_ratio} must be at least 1: {meaning}.")
     if classes < 1:
         raise ConfigError(f"classes={classes} must be at least 1.")
     if n_max < imbalance_ratio:
-        raise ConfigError(
-            f"n_max={n_max} images of the largest class must be at least imbalance_ratio={imbalance_ratio}: the smallest class "
-            "would keep no image."
-        )
+        least = f"imbalance_ratio={imbalance_ratio}: the smallest class would keep no image"
+        raise ConfigError(f"n_max={n_max} images of the largest class must be at least {least}.")
     steps = max(classes - 1, 1)
     # a size that is whole must not be rounded down with the last bit of the power
     return [math.floor(n_max * imbalance_ratio ** (-rank / steps) * (1 + 1e-12)) for rank in range(classes)]
@@ -77,9 +74,8 @@ def long_tail_indices(labels: Tensor, imbalance_ratio: float, n_max: int, seed: 
     generator = torch.Generator().manual_seed(seed)
     classes = int(labels.max()) + 1
     sizes = long_tail_counts(classes, imbalance_ratio, n_max)
-    chosen: list[Tensor] = []
-    for size, label in zip(sizes, torch.randperm(classes, generator=generator).tolist(), strict=True):
-        chosen.append(_draw(labels, label, size, generator))
+    order = torch.randperm(classes, generator=generator).tolist()
+    chosen = [_draw(labels, label, size, generator) for size, label in zip(sizes, order, strict=True)]
     return torch.cat(chosen).sort().values
 
 
@@ -115,10 +111,8 @@ def long_tail_part(
     largest = 9 * int(counts.min()) // 10 if largest_class is None else largest_class
     if largest < imbalance_ratio:
         origin = ", nine tenths of the smallest class," if largest_class is None else ""
-        raise ConfigError(
-            f"largest_class={largest}{origin} must be at least imbalance_ratio={imbalance_ratio:g}: the smallest class would "
-            "keep no image. Lower the ratio."
-        )
+        least = f"imbalance_ratio={imbalance_ratio:g}: the smallest class would keep no image. Lower the ratio"
+        raise ConfigError(f"largest_class={largest}{origin} must be at least {least}.")
     kept, _ = hold_out(labels, held_out, split_seed)
     return kept[long_tail_indices(labels[kept], imbalance_ratio, largest, split_seed)], largest
 
@@ -172,22 +166,17 @@ def head_mid_tail(
     sizes = [int(count) for count in counts]
     order = sorted(range(len(sizes)), key=lambda label: -sizes[label])
     if head_above is None and tail_below is None:
-        if len(sizes) < 3:
-            raise ConfigError(
-                f"counts of {len(sizes)} classes cannot be put into head, middle and tail: there must be at least 3."
-            )
-        head = -(-len(sizes) // 3)
-        middle = head + -(-(len(sizes) - head) // 2)
-        return order[:head], order[head:middle], order[middle:]
-    if head_above is None or tail_below is None or tail_below > head_above + 1:
-        raise ConfigError(
-            f"head_above={head_above} and tail_below={tail_below} must both be given, the second at most the first plus one."
-        )
-    return (
-        [label for label in order if sizes[label] > head_above],
-        [label for label in order if tail_below <= sizes[label] <= head_above],
-        [label for label in order if sizes[label] < tail_below],
-    )
+        if len(order) < 3:
+            fault = "cannot be put into head, middle and tail: there must be at least 3"
+            raise ConfigError(f"counts of {len(order)} classes {fault}.")
+        head = -(-len(order) // 3)
+        middle = head + -(-(len(order) - head) // 2)
+    elif head_above is None or tail_below is None or tail_below > head_above + 1:
+        wanted = "must both be given, the second at most the first plus one"
+        raise ConfigError(f"head_above={head_above} and tail_below={tail_below} {wanted}.")
+    else:
+        head, middle = sum(size > head_above for size in sizes), sum(size >= tail_below for size in sizes)
+    return order[:head], order[head:middle], order[middle:]
 
 
 def _draw(labels: Tensor, label: int, size: int, generator: torch.Generator) -> Tensor:

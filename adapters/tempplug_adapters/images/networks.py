@@ -7,6 +7,7 @@ first stage does not stride, and a shortcut has weights only where the shape cha
 from __future__ import annotations
 
 import importlib
+from itertools import takewhile
 from pickle import UnpicklingError
 from typing import Any
 
@@ -57,14 +58,8 @@ def create_resnet(name: str, *, stem: str = "imagenet", width: int = 64, zero_in
     if width < 1:
         raise ConfigError(f"width={width} of {name} must be at least 1.")
     block, depths = RESNETS[name]
-    network = ResNetModel(
-        ResNetConfig(
-            embedding_size=width,
-            hidden_sizes=[width * _EXPANSION[block] * 2**stage for stage in range(len(depths))],
-            depths=list(depths),
-            layer_type=block,
-        )
-    )
+    widths = [width * _EXPANSION[block] * 2**stage for stage in range(len(depths))]
+    network = ResNetModel(ResNetConfig(embedding_size=width, hidden_sizes=widths, depths=list(depths), layer_type=block))
     if stem == "cifar":
         convolution = nn.Conv2d(3, width, kernel_size=3, padding=1, bias=False)
         nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
@@ -104,15 +99,11 @@ def create_vit(name: str, *, image_size: int = 224, patch_size: int | None = Non
     """
     patch = max(1, min(16, image_size // 8)) if patch_size is None else patch_size
     if image_size < 1 or patch < 1 or image_size % patch:
-        raise ConfigError(
-            f"image_size={image_size} cannot be cut into patches of patch_size={patch}: choose a multiple of it, or another "
-            "patch_size."
-        )
+        remedy = "choose a multiple of it, or another patch_size"
+        raise ConfigError(f"image_size={image_size} cannot be cut into patches of patch_size={patch}: {remedy}.")
     width, heads = VITS[name]
-    config = ViTConfig(
-        hidden_size=width, num_attention_heads=heads, intermediate_size=4 * width, image_size=image_size, patch_size=patch
-    )
-    return ViTModel(config, add_pooling_layer=False)
+    sizes: dict[str, Any] = {"hidden_size": width, "num_attention_heads": heads, "intermediate_size": 4 * width}
+    return ViTModel(ViTConfig(**sizes, image_size=image_size, patch_size=patch), add_pooling_layer=False)
 
 
 LIBRARIES = ("transformers", "timm", "torchvision", "lightly")
@@ -179,26 +170,19 @@ def _package(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise MissingDependencyError(
-            f"backbones '{package}:NAME' need the package '{package}': pip install {package} ({error})."
-        ) from error
+        name = module.partition(".")[0]
+        remedy = f"pip install {name} ({error})"
+        raise MissingDependencyError(f"backbones '{name}:NAME' need the package '{name}': {remedy}.") from error
 
 
 def _without_classifier(model: nn.Module, name: str) -> nn.Module:
     """Returns the model without its classifier, from the first linear or dropout layer on."""
     for attribute in CLASSIFIERS:
         classifier = getattr(model, attribute, None)
-        if not isinstance(classifier, nn.Module):
-            continue
-        kept: list[nn.Module] = []
-        for layer in classifier if isinstance(classifier, nn.Sequential) else ():
-            if isinstance(layer, nn.Linear | nn.Dropout):
-                break
-            kept.append(layer)
-        setattr(model, attribute, nn.Sequential(*kept))
-        return model
-    raise ConfigError(
-        f"backbone '{name}' has no classifier named {', '.join(CLASSIFIERS)}: make the model yourself, remove its classifier "
-        "and wrap it in Backbone."
-    )
+        if isinstance(classifier, nn.Module):
+            layers = classifier if isinstance(classifier, nn.Sequential) else ()
+            features = takewhile(lambda layer: not isinstance(layer, nn.Linear | nn.Dropout), layers)
+            setattr(model, attribute, nn.Sequential(*features))
+            return model
+    remedy = "make the model yourself, remove its classifier and wrap it in Backbone"
+    raise ConfigError(f"backbone '{name}' has no classifier named {', '.join(CLASSIFIERS)}: {remedy}.")

@@ -124,10 +124,8 @@ def check_held_out(bank: Tensor, queries: Tensor, names: tuple[str, str] = ("ban
     if bank.shape[1] != queries.shape[1]:
         raise ShapeError(f"{names[1]} of shape {list(queries.shape)} must be [M, {bank.shape[1]}], as wide as {names[0]}.")
     if bank.shape == queries.shape and torch.equal(bank.to(queries), queries) and not bool((bank == bank[0]).all()):
-        raise ConfigError(
-            f"{names[1]} are the representations of {names[0]}: each would be its own neighbour. "
-            "Learn from the training split and measure on the test split."
-        )
+        remedy = "Learn from the training split and measure on the test split"
+        raise ConfigError(f"{names[1]} are the representations of {names[0]}: each would be its own neighbour. {remedy}.")
 
 
 def unit_rows(representations: Tensor) -> Tensor:

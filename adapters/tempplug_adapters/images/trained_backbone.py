@@ -106,10 +106,8 @@ def weights_file(checkpoint: str | Path) -> Path:
     folder = Path(checkpoint)
     found = [folder / name for name in (ENCODER_FILE, STATE_FILE) if (folder / name).is_file()]
     if not found or not (folder / SETTINGS_FILE).is_file():
-        raise DataError(
-            f"checkpoint '{folder}' is no folder of a training: it must hold {SETTINGS_FILE} and {ENCODER_FILE}, or "
-            f"{STATE_FILE} if it is one of its checkpoints (checkpoint-40)."
-        )
+        wanted = f"{SETTINGS_FILE} and {ENCODER_FILE}, or {STATE_FILE} if it is one of its checkpoints (checkpoint-40)"
+        raise DataError(f"checkpoint '{folder}' is no folder of a training: it must hold {wanted}.")
     return found[0]
 
 
@@ -164,10 +162,8 @@ def load_backbone(checkpoint: str | Path, own: str | None = None) -> Backbone:
     settings, state = read_backbone(checkpoint)
     name = settings["backbone"]
     if is_own(name) and own != name:
-        raise DataError(
-            f"checkpoint '{checkpoint}' has the backbone '{name}', whose import runs code: pass --backbone {name} if you "
-            "trust it."
-        )
+        remedy = f"pass --backbone {name} if you trust it"
+        raise DataError(f"checkpoint '{checkpoint}' has the backbone '{name}', whose import runs code: {remedy}.")
     try:
         by_name = name in RESNETS or name in VITS or is_own(name) or not (Path(checkpoint) / CONFIG_FILE).is_file()
         backbone = create_backbone(name if by_name else f"transformers:{checkpoint}", **_options(name, settings, state))

@@ -166,20 +166,16 @@ class DCRec(nn.Module):
         state = self.encoder(histories, lengths)
         view = self.encoder(histories, lengths)  # with another dropout mask
         neighbours = neighbour_means(co_interaction, own, last, every)
-        weights = conformity_weights(
-            output, self.graph_output(co_interaction, own)[last], *neighbours, lengths, self.conformity_mean
-        )
+        without_own = self.graph_output(co_interaction, own)[last]
+        weights = conformity_weights(output, without_own, *neighbours, lengths, self.conformity_mean)
         first, second = (
             bounded(loss_fn(one, other, **loss_fn.accepted(index=index + offset, keys=last)))
             for one, other, offset in ((view, output, 0), (output, alike, self.examples))
         )
         sample = torch.normal(self.conformity_mean, self.conformity_deviation, weights.shape, device=weights.device)
-        return Terms(
-            self.encoder.loss(self.fused([state, output, alike]), targets),
-            (weights * first + (weights.max() - weights) * second).mean(),
-            weight_divergence(weights, sample.to(weights.dtype)),
-            weights,
-        )
+        next_item = self.encoder.loss(self.fused([state, output, alike]), targets)
+        contrastive = (weights * first + (weights.max() - weights) * second).mean()
+        return Terms(next_item, contrastive, weight_divergence(weights, sample.to(weights.dtype)), weights)
 
 
 class DCRecModule(nn.Module):
@@ -193,16 +189,10 @@ class DCRecModule(nn.Module):
 
     def __init__(self, recipe: DCRecRecipe, data: Interactions, loss_fn: Any) -> None:
         super().__init__()
-        graph_encoder = GraphEncoder(
-            recipe.hidden,
-            recipe.graph_layers,
-            recipe.dropout,
-            recipe.edge_dropout,
-            edge_dropout_at_evaluation=recipe.edge_dropout_at_evaluation,
-        )
-        self.model = DCRec(
-            sequence_encoder(recipe, data), graph_encoder, recipe.conformity_mean, recipe.conformity_deviation, len(data)
-        )
+        dropped = {name: getattr(recipe, name) for name in ("dropout", "edge_dropout", "edge_dropout_at_evaluation")}
+        graph_encoder = GraphEncoder(recipe.hidden, recipe.graph_layers, **dropped)
+        conformity = recipe.conformity_mean, recipe.conformity_deviation
+        self.model = DCRec(sequence_encoder(recipe, data), graph_encoder, *conformity, len(data))
         self.loss_fn = loss_fn
         self.contrastive_weight, self.divergence_weight = recipe.contrastive_weight, recipe.divergence_weight
         self.graphs = ItemGraphs(data, recipe.similarity_graph, recipe.similar_items)

@@ -83,11 +83,11 @@ def load_sequences(dataset: str, data_dir: Path | None, columns: Sequence[str] =
         return _benchmark(files, columns)
     if dataset not in DATASETS or Path(dataset).is_dir():
         return _log(files[""], columns)
-    names = [f"{dataset}.{split}.inter" for split in ("train", "test")]
+    names = {split: f"{dataset}.{split}.inter" for split in ("train", "test")}
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in read_archived_texts(files[""], names).items():
-            (Path(folder) / name).write_text(text, encoding="utf-8")
-        return _benchmark({name.split(".")[-2]: Path(folder) / name for name in names}, ())
+        for name, text in read_archived_texts(files[""], names.values()).items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        return _benchmark({split: Path(folder, name) for split, name in names.items()}, ())
 
 
 def files_of(dataset: str, data_dir: Path | None) -> dict[str, Path]:
@@ -131,10 +131,9 @@ def _assigned(path: Path, roles: Sequence[Role], columns: Sequence[str]) -> Assi
         raise ConfigError(f"{path}: its first line is {', '.join(map(quoted, table.names[:6]))}; {remedy}.") from error
     for role, (name, *_) in assigned.columns.items():
         if types.get(name, _TYPES[role]) != _TYPES[role]:
-            raise DataError(
-                f"{path}, line 1: the type of {quoted(name)}, the {role}, is {quoted(types[name])}, but must be {_TYPES[role]} "
-                f"(RecBole's types: {', '.join(_FIELDS)}): write {name}:{_TYPES[role]}, or choose another one with --columns."
-            )
+            wanted = f"{_TYPES[role]} (RecBole's types: {', '.join(_FIELDS)})"
+            fault = f"the type of {quoted(name)}, the {role}, is {quoted(types[name])}, but must be {wanted}"
+            raise DataError(f"{path}, line 1: {fault}: write {name}:{_TYPES[role]}, or choose another one with --columns.")
     return assigned
 
 

@@ -123,10 +123,9 @@ class Interactions:
             self.notes.append(f"without an example: {lone} of {len(kept)} users, who have one item")
         for name, part in (("train on", self.train), ("validate with", self.validation), ("test with", self.test)):
             if not len(part):
-                raise DataError(
-                    f"there is nothing to {name}: {len(kept)} users with at most {lengths.max()} items each; training needs "
-                    "users with three or more items, of whom a share validates, and testing users with two."
-                )
+                sizes = f"{len(kept)} users with at most {lengths.max()} items each"
+                needed = "training needs users with three or more items, of whom a share validates, and testing users with two"
+                raise DataError(f"there is nothing to {name}: {sizes}; {needed}.")
 
     def __len__(self) -> int:
         return len(self.train)

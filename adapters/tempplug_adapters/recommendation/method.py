@@ -21,7 +21,7 @@ from tempplug_adapters.encoder_checks import check_finite_rows
 from tempplug_adapters.huggingface.arguments import TemperatureArguments
 from tempplug_adapters.modes import Progress, silent
 from tempplug_adapters.own_modules import create_module, find
-from tempplug_adapters.quoting import shell_flag
+from tempplug_adapters.quoting import fenced, shell_flag
 from tempplug_adapters.recommendation.interaction_files import files_of, load_sequences
 from tempplug_adapters.recommendation.interactions import Interactions, Ranges, numbered
 from tempplug_adapters.recommendation.recipes import SequenceRecipe
@@ -65,9 +65,8 @@ def draw_negatives(weights: Tensor, targets: Tensor, generator: torch.Generator)
     found = []
     chances = weights.double()
     for block in torch.split(targets, _BLOCK):
-        wanted = len(block) * SAMPLED
         avoided = block.repeat(SAMPLED)
-        drawn = torch.multinomial(chances, wanted, replacement=True, generator=generator)
+        drawn = torch.multinomial(chances, len(avoided), replacement=True, generator=generator)
         # with a single item of weight, a clash can never be avoided
         while (clash := (drawn == avoided).nonzero()[:, 0]).numel() and int((chances > 0).sum()) > 1:
             drawn[clash] = torch.multinomial(chances, len(clash), replacement=True, generator=generator)
@@ -109,17 +108,16 @@ def evaluate_ranker(
     if "sampled" in rankings:
         negatives = draw_negatives(data.last_targets(), targets, torch.Generator().manual_seed(seed))
     found: dict[str, list[Tensor]] = {name: [] for name in rankings}
-    for first in range(0, len(examples), ROWS):
-        rows = np.arange(first, min(first + ROWS, len(examples)))
-        histories, lengths, wanted = data.batch(examples[rows])
+    for rows in torch.arange(len(examples)).split(ROWS):  # type: ignore[no-untyped-call]
+        histories, lengths, wanted = data.batch(examples[rows.numpy()])
         scores = ranker(histories, lengths)
-        check_finite_rows(scores, "the scores of items", start=first)
+        check_finite_rows(scores, "the scores of items", start=int(rows[0]))
         wanted = wanted.to(scores.device)
         if "full" in found:
             found["full"].append(full_ranks(scores, wanted, histories.to(scores.device)).cpu())
         if negatives is not None:
             found["sampled"].append(sampled_ranks(scores, wanted, negatives[rows].to(scores.device)).cpu())
-        progress((rows[-1] + 1) / len(examples))
+        progress((int(rows[-1]) + 1) / len(examples))
     return {name: figures(torch.cat(ranks)) for name, ranks in found.items()}
 
 
@@ -188,10 +186,9 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def describe(self, data: Interactions) -> str:
         """Returns the numbers of users, items, interactions and examples."""
-        return (
-            f"{data.user_count} users, {data.item_count} items, {len(data.items)} interactions; {len(data)} examples to train "
-            f"on, {len(data.validation)} to validate, {len(data.test)} to test" + "".join(f"\n{note}" for note in data.notes)
-        )
+        sizes = f"{data.user_count} users, {data.item_count} items, {len(data.items)} interactions"
+        parts = f"{len(data)} examples to train on, {len(data.validation)} to validate, {len(data.test)} to test"
+        return "\n".join([f"{sizes}; {parts}", *data.notes])
 
     def known(self, recipe: S, data: Interactions) -> dict[str, Any]:
         """Returns the number of examples and the width of the embeddings."""
@@ -276,11 +273,11 @@ class RecommendationMethod(Method[S, Interactions]):
 
     def card(self, recipe: S, module: Any, data: Interactions, results: Mapping[str, Any]) -> Card:
         """Returns the text on recommenders."""
+        command = self.next_command(recipe, data, FOLDER, "")
         return Card(
             about=f"A recommender of the next of {data.item_count} items: a history of items has a vector, and so has an item.",
             example=f"[{[str(data.names[0])]}]",
-            use="The items that come next for a user of the training:\n\n```bash\n"
-            f"tempplug recommend {FOLDER} {shell_flag('--user', data.users[0])} --top 10\n```",
+            use=f"The items that come next for a user of the training:\n\n{fenced('bash', command)}",
             metadata={"pipeline_tag": "other", "tags": ["recommendation"]},
         )
 

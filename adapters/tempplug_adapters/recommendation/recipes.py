@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
 from tempplug.errors import ConfigError
@@ -56,16 +55,10 @@ class SequenceRecipe(Recipe):
         Words(help="of a table: ROLE=COLUMN, or those of user, item, time in this order; by number if it has no header"),
     ] = COLUMNS
 
-    running: ClassVar[Mapping[str, Any]] = MappingProxyType(
-        {
-            "eval_strategy": "epoch",
-            "save_strategy": "epoch",
-            "load_best_model_at_end": True,
-            "metric_for_best_model": CHOSEN_BY,
-            "greater_is_better": True,
-            "early_stopping_patience": 20,
-        }
-    )
+    running: ClassVar[Mapping[str, Any]] = {
+        **{"eval_strategy": "epoch", "save_strategy": "epoch", "early_stopping_patience": 20},
+        **{"load_best_model_at_end": True, "metric_for_best_model": CHOSEN_BY, "greater_is_better": True},
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,12 +100,10 @@ def _recipes() -> dict[str, DCRecRecipe]:
     """Returns the settings of Kim & Kim 2025 (appendix), and those of the authors' run_DCRec.py, by name."""
     first = DCRecRecipe()
     own = replace(first, loss=replace(_LOSS, temperatures=around(1.0)), conformity_mean=0.5)
+    reddit = dict.fromkeys(("dropout", "attention_dropout", "edge_dropout"), 0.3)
     return {
         "temperature-free": first,
-        "reddit": own.changed(
-            **dict.fromkeys(("dropout", "attention_dropout", "edge_dropout"), 0.3),
-            **{"per_device_train_batch_size": 128, "contrastive_weight": 1.0, "divergence_weight": 1.0},
-        ),
+        "reddit": own.changed(**reddit, per_device_train_batch_size=128, contrastive_weight=1.0, divergence_weight=1.0),
         "beauty": own.changed(per_device_train_batch_size=2048, attention_dropout=0.1),
         "sports": own.changed(attention_dropout=0.3),
     }

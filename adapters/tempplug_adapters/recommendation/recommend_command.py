@@ -36,22 +36,19 @@ def main(arguments: list[str]) -> int:
         found = trained.run("recommend", options.user, options.top)
     if options.output is not None:
         text = io.StringIO()
-        rows = [
-            (user, rank, item, f"{score:.6g}")
-            for user, items in zip(options.user, found, strict=True)
-            for rank, (item, score) in enumerate(items, 1)
-        ]
-        csv.writer(text, lineterminator="\n").writerows([("user", "rank", "item", "score"), *rows])
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("user", "rank", "item", "score"))
+        for user, items in zip(options.user, found, strict=True):
+            writer.writerows((user, rank, item, f"{score:.6g}") for rank, (item, score) in enumerate(items, 1))
         write_text(options.output, text.getvalue())
+    lines = [f"{user}: {', '.join(item for item, _ in items)}" for user, items in zip(options.user, found, strict=True)]
     if len(found) == 1:
         lines = [f"{rank:>3}  {item:<40}  {number(score)}" for rank, (item, score) in enumerate(found[0], 1)]
-    else:
-        lines = [f"{user}: {', '.join(item for item, _ in items)}" for user, items in zip(options.user, found, strict=True)]
     room = LINES - 3
-    more = len(lines) - room
-    kept = [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in lines[:room]]
-    where = f"wrote {options.output}" if options.output else "all of them: --output FILE.csv"
-    said = [*kept, *([f"and {more} more"] if more > 0 else []), *([where] if options.output or more > 0 else [])]
+    said = [line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…" for line in lines[:room]]
+    said += [f"and {len(lines) - room} more"] * (len(lines) > room)
+    if options.output or len(lines) > room:
+        said.append(f"wrote {options.output}" if options.output else "all of them: --output FILE.csv")
     module: Any = trained.module
     known = module.data.users
     other = known[(known.index(options.user[0]) + 1) % len(known)]

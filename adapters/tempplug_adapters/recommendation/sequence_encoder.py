@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.modes import evaluating
-from tempplug_adapters.storage.files import one_line
+from tempplug.errors import ShapeError
+from tempplug_adapters.own_modules import trial
 
 
 class _CrossEntropy(torch.autograd.Function):
@@ -129,19 +128,11 @@ class OwnEncoder(HistoryEncoder):
         with torch.no_grad():
             self.items.weight[0] = 0
         self.module, self._takes_lengths = module, "lengths" in inspect.signature(module.forward).parameters
-        try:
-            with torch.no_grad(), evaluating(self):
-                histories, lengths = torch.tensor([[1, 1, 1], [items, 0, 0]]), torch.tensor([3, 1])
-                both, alone = self(histories, lengths), self(histories[1:], lengths[1:])
-            if not torch.allclose(both[1:], alone, atol=1e-4):
-                raise ShapeError(
-                    f"encoder {type(module).__name__} mixes the histories of a batch, which come first here "
-                    f"(batch_first=True): {_CONTRACT}"
-                )
-        except ShapeError:
-            raise
-        except Exception as error:  # the user's own code can raise anything
-            raise ConfigError(f"encoder {type(module).__name__} cannot run ({one_line(error)}): {_CONTRACT}") from error
+        histories, lengths = torch.tensor([[1, 1, 1], [items, 0, 0]]), torch.tensor([3, 1])
+        both, alone = trial(module, lambda: (self(histories, lengths), self(histories[1:], lengths[1:])), _CONTRACT)
+        if not torch.allclose(both[1:], alone, atol=1e-4):
+            fault = "mixes the histories of a batch, which come first here (batch_first=True)"
+            raise ShapeError(f"encoder {type(module).__name__} {fault}: {_CONTRACT}.")
 
     def forward(self, histories: Tensor, lengths: Tensor) -> Tensor:
         """Returns the state of each history, [B, D]; an empty history is encoded as one unknown item.
@@ -160,13 +151,13 @@ class OwnEncoder(HistoryEncoder):
         if shape == (rows, *histories.shape[1:], width):
             return states[torch.arange(rows, device=states.device), lengths - 1]
         if shape != (rows, width):
-            raise ShapeError(f"encoder {type(self.module).__name__} returned {shape}: {_CONTRACT}")
+            raise ShapeError(f"encoder {type(self.module).__name__} returned {shape}: {_CONTRACT}.")
         return states
 
 
 _CONTRACT = (
     "it must take embeddings [B, L, hidden] of histories, padded at the right, and lengths [B] if it names them, and return "
-    "states [B, L, hidden] or [B, hidden]."
+    "states [B, L, hidden] or [B, hidden]"
 )
 
 

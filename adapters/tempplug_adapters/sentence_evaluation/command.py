@@ -70,15 +70,11 @@ def _sts(options: Namespace, encoder: SentenceEncoder | LibraryEncoder, progress
 
 
 def _sts_table(options: Namespace, found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"data     {options.data_dir or 'Hugging Face hub'}, {found['split']}, correlations by {found['backend']}",
-        *([HUB_NOTE] if found["source"] == "hub" else []),
-        f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}",
-    ]
+    data = f"data     {options.data_dir or 'Hugging Face hub'}, {found['split']}, correlations by {found['backend']}"
+    lines = [data, *([HUB_NOTE] if found["source"] == "hub" else []), f"{'task':<8} {'pairs':>6} {'Spearman x 100':>15}"]
     lines += [f"{task:<8} {found['pairs'][task]:>6} {value:>15.2f}" for task, value in found["spearman"].items()]
-    if found["average"] is not None:
-        lines.append(f"{'average':<8} {'':>6} {found['average']:>15.2f}")
-    return lines
+    average = found["average"]
+    return lines if average is None else [*lines, f"{'average':<8} {'':>6} {average:>15.2f}"]
 
 
 def _check_transfer(options: Namespace) -> None:
@@ -103,16 +99,13 @@ def _protocol(options: Namespace) -> dict[str, Any]:
 
 
 def _transfer_table(options: Namespace, found: dict[str, Any]) -> list[str]:
-    lines = [
-        f"data     {options.data_dir}, {found['folds']} folds, classifiers by {found['backend']}",
-        f"{'task':<8} {'rows':>6} {'accuracy':>9} {'dev':>7} {'F1':>7}",
-    ]
+    data = f"data     {options.data_dir}, {found['folds']} folds, classifiers by {found['backend']}"
+    lines = [data, f"{'task':<8} {'rows':>6} {'accuracy':>9} {'dev':>7} {'F1':>7}"]
     for task, value in found["accuracy"].items():
         f1 = f"{found['f1'][task]:>7.2f}" if task in found["f1"] else ""
         lines.append(f"{task:<8} {found['rows'][task]:>6} {value:>9.2f} {found['dev'][task]:>7.2f} {f1}".rstrip())
-    if found["average"] is not None:
-        lines.append(f"{'average':<8} {'':>6} {found['average']:>9.2f}")
-    return lines
+    average = found["average"]
+    return lines if average is None else [*lines, f"{'average':<8} {'':>6} {average:>9.2f}"]
 
 
 def _check_retrieval(options: Namespace) -> None:
@@ -160,9 +153,7 @@ STS = encoder_command(
     flags={
         "--tasks": tasks_flag(STS_TASKS, help=f"out of {', '.join(STS_TASKS)} (default: all that have the split)"),
         "--split": {"choices": ("test", "dev"), "default": "test", "help": "dev: STS-B and SICK-R only (default: test)"},
-        "--backend": _backend(
-            "mteb", "correlations by tempplug, or by the task classes of an installed mteb on the same pairs"
-        ),
+        "--backend": _backend("mteb", "correlations by tempplug, or by an installed mteb's task classes on the same pairs"),
     },
     check=_check_sts,
     measure=_sts,
@@ -176,9 +167,7 @@ TRANSFER = encoder_command(
     data="folder with the data sets, or SentEval's (default: TEMPPLUG_DATA)",
     flags={
         "--tasks": tasks_flag(TRANSFER_TASKS),
-        "--backend": _backend(
-            "senteval", "trainer of the classifiers: tempplug, or an installed senteval, with the same vectors"
-        ),
+        "--backend": _backend("senteval", "classifiers trained by tempplug, or by an installed senteval with the same vectors"),
         "--fast": {"action": "store_true", "help": "five folds and short fits, for the dev accuracy during training"},
     },
     check=_check_transfer,

@@ -43,8 +43,7 @@ class LibraryEncoder:
     """
 
     def __init__(self, model: Any, prompt: str = "") -> None:
-        self.model = model
-        self.prompt = prompt
+        self.model, self.prompt = model, prompt
         self.pooling = " + ".join(type(module).__name__ for module in model)
         self.pooling_source = "by sentence-transformers" + (f", prompt {prompt!r}" if prompt else "")
         limit = model.max_seq_length
@@ -92,14 +91,10 @@ class SentenceEncoder:
         prompt: str = "",
     ) -> None:
         limit = longest_input(model, tokenizer)
-        if max_length is not None and (not isinstance(max_length, int) or not SHORTEST <= max_length <= limit):
-            raise ConfigError(f"max_length={max_length!r} must be a whole number from {SHORTEST} to {limit} for this model.")
-        self.model = model
-        self.tokenizer = tokenizer
-        self.pooling = check_pooling(pooling)
+        self.max_length = limit if max_length is None else checked_length(max_length, SHORTEST, limit)
+        self.model, self.tokenizer, self.pooling = model, tokenizer, check_pooling(pooling)
         self.pooling_source = pooling_source + (f", prompt {prompt!r}" if prompt else "")
         self.normalised, self.prompt = normalised, prompt
-        self.max_length = limit if max_length is None else max_length
 
     def __call__(self, sentences: list[str]) -> Tensor:
         """Returns the vectors of the sentences (one at least), [n, D], in their order and on the model's device."""
@@ -167,19 +162,22 @@ def _by_the_library(name: str, beyond: str, prompt: str, max_length: int | None,
     try:
         model = load_sentence_transformer(name, device)
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{beyond}; without sentence-transformers only a Transformer with a Pooling by mean or cls can be evaluated. "
-            "Install sentence-transformers, or name a pooling to evaluate the transformer without the rest."
-        ) from error
+        fault = "without sentence-transformers only a Transformer with a Pooling by mean or cls can be evaluated"
+        remedy = "Install sentence-transformers, or name a pooling to evaluate the transformer without the rest"
+        raise ConfigError(f"{beyond}; {fault}. {remedy}.") from error
     encoder = LibraryEncoder(model.float().eval(), prompt)
     if max_length is not None:
-        limit = encoder.max_length
-        if limit is None:
+        if encoder.max_length is None:
             raise ConfigError(f"max_length={max_length} does not apply to {encoder.pooling}, which reads any length.")
-        if not 1 <= max_length <= limit:
-            raise ConfigError(f"max_length={max_length} must be a whole number from 1 to {limit} for this model.")
-        model.max_seq_length = encoder.max_length = max_length
+        model.max_seq_length = encoder.max_length = checked_length(max_length, 1, encoder.max_length)
     return encoder
+
+
+def checked_length(length: int, shortest: int, longest: int) -> int:
+    """Returns a length in tokens; raises `ConfigError` if it is out of range."""
+    if not isinstance(length, int) or not shortest <= length <= longest:
+        raise ConfigError(f"max_length={length!r} must be a whole number from {shortest} to {longest} for this model.")
+    return length
 
 
 def longest_input(model: nn.Module, tokenizer: Any) -> int:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from tempplug.errors import ConfigError
+from tempplug.options import Choice, Number, check_fields
 from tempplug_adapters.evaluation.linear_fits import LinearFits, with_ones
 
 Rows = NDArray[np.int64]
@@ -45,18 +45,14 @@ class Classifier:
         SentEval (Conneau and Kiela 2018), section 4, and its code.
     """
 
-    optimizer: str = "adam"
-    batch_size: int = 64
-    tenacity: int = 5
-    epoch_size: int = 4
-    max_epoch: int = 200
+    optimizer: Annotated[str, Choice(("adam", "rmsprop"))] = "adam"
+    batch_size: Annotated[int, Number(at_least=1, integer=True)] = 64
+    tenacity: Annotated[int, Number(at_least=0, integer=True)] = 5
+    epoch_size: Annotated[int, Number(at_least=1, integer=True)] = 4
+    max_epoch: Annotated[int, Number(at_least=0, integer=True)] = 200
 
     def __post_init__(self) -> None:
-        if self.optimizer not in ("adam", "rmsprop"):
-            raise ConfigError(f"optimizer='{self.optimizer}' must be adam or rmsprop.")
-        for name, least in {"batch_size": 1, "tenacity": 0, "epoch_size": 1, "max_epoch": 0}.items():
-            if type(value := getattr(self, name)) is not int or value < least:
-                raise ConfigError(f"{name}={value!r} must be an integer, at least {least}.")
+        check_fields(self)
 
 
 @dataclass(frozen=True, slots=True)

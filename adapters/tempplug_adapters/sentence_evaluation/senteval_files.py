@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tempplug.errors import DataError
@@ -46,8 +46,12 @@ def read_transfer_files(folder: Path, task: str, split: str) -> Iterator[tuple[s
     """Yields the location and fields of each line, in SentEval's order; raises `DataError` for a missing file or a bad line."""
     files = TRANSFER_FILES[task, split]
     for number, file in enumerate(files):
-        for place, line in _lines(folder / file, "latin-1" if task in _LATIN_1 else "utf-8", task == "MRPC"):
+        for place, line in _lines(folder / file, _encoding(task), task == "MRPC"):
             yield place, (str(1 - number), line) if len(files) == 2 else _fields(place, line, task)
+
+
+def _encoding(task: str) -> str:
+    return "latin-1" if task in _LATIN_1 else "utf-8"
 
 
 def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row]) -> None:
@@ -67,12 +71,11 @@ def write_transfer_files(folder: Path, task: str, split: str, rows: Iterable[Row
         lines = [text[0] for label, *text in rows if label == str(1 - number)] if len(files) == 2 else _written(task, rows)
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
-        encoding = "latin-1" if task in _LATIN_1 else "utf-8"
         try:
-            file.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+            file.write_bytes("".join(f"{line}\n" for line in lines).encode(_encoding(task)))
         except UnicodeEncodeError as error:
             letter = error.object[error.start]
-            raise DataError(f"{task} holds the letter {letter!r}, but SentEval reads {name} as {encoding}.") from error
+            raise DataError(f"{task} holds the letter {letter!r}, but SentEval reads {name} as {_encoding(task)}.") from error
 
 
 def read_sts_files(folder: Path, task: str, subset: str, split: str) -> Iterator[tuple[str, Row]]:
@@ -134,9 +137,5 @@ def _chosen(place: str, line: str, columns: tuple[int, ...]) -> Row:
 
 
 def _written(task: str, rows: list[Row]) -> list[str]:
-    write: dict[str, Callable[[Row], str]] = {
-        "SST2": lambda row: f"{row[1]}\t{row[0]}",
-        "TREC": lambda row: f"{row[0]}:any {row[1]}",
-        "MRPC": lambda row: f"{row[0]}\t0\t0\t{row[1]}\t{row[2]}",
-    }
-    return [_MRPC_HEADER] * (task == "MRPC") + [write[task](row) for row in rows]
+    forms = {"SST2": "{1}\t{0}", "TREC": "{0}:any {1}", "MRPC": "{0}\t0\t0\t{1}\t{2}"}
+    return [_MRPC_HEADER] * (task == "MRPC") + [forms[task].format(*row) for row in rows]

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tempplug.errors import ConfigError, DataError, install_command
+from tempplug.options import Choice
 from tempplug_adapters.sentence_evaluation.encoding import (
     Encode,
     Progress,
@@ -37,33 +38,28 @@ BATCH = 4096
 """Sentences per call by mteb; no effect on results, because the vectors are looked up."""
 
 
-class InstalledMteb:
-    """The installed mteb.
+def installed_mteb() -> Any:
+    """Returns the package mteb; raises `ConfigError` if it is not installed, or its interface is not that of version 2."""
+    try:
+        package = importlib.import_module("mteb")
+    except ModuleNotFoundError as error:
+        fault = "is not installed" if error.name == "mteb" else f"lacks {error.name}"
+        raise ConfigError(f"backend='mteb' needs the package mteb, which {fault}: {install_command('mteb')}.") from error
+    if not hasattr(package, "EncoderProtocol") or not hasattr(package, "get_task"):
+        version = getattr(package, "__version__", "of unknown version")
+        raise ConfigError(f"backend='mteb' needs mteb 2, but {version} is installed: {install_command('mteb')}.")
+    return package
 
-    Raises:
-        ConfigError: mteb is not installed, or its interface is not that of version 2.
-    """
 
-    def __init__(self) -> None:
-        try:
-            package: Any = importlib.import_module("mteb")
-        except ModuleNotFoundError as error:
-            fault = "is not installed" if error.name == "mteb" else f"lacks {error.name}"
-            raise ConfigError(f"backend='mteb' needs the package mteb, which {fault}: {install_command('mteb')}.") from error
-        if not hasattr(package, "EncoderProtocol") or not hasattr(package, "get_task"):
-            version = getattr(package, "__version__", "of unknown version")
-            raise ConfigError(f"backend='mteb' needs mteb 2, but {version} is installed: {install_command('mteb')}.")
-        self.package = package
+def _by_mteb(mteb: Any, name: str, pairs: StsPairs, split: str, rows: dict[str, int], vectors: Tensor) -> float:
+    """Returns mteb's ``cosine_spearman`` × 100 of pairs from the vectors [U, D] of their rows, NaN if undefined."""
+    from datasets import Dataset  # type: ignore[import-untyped]
 
-    def spearman(self, name: str, pairs: StsPairs, split: str, rows: dict[str, int], vectors: Tensor) -> float:
-        """Returns mteb's ``cosine_spearman`` × 100 of pairs from the vectors [U, D] of their rows, NaN if undefined."""
-        from datasets import Dataset  # type: ignore[import-untyped]
-
-        task = self.package.get_task(NAMES.get(name, name))
-        columns = {"sentence1": pairs.sentences_a, "sentence2": pairs.sentences_b, "score": pairs.scores}
-        task.dataset, task.data_loaded = {split: Dataset.from_dict(columns)}, True
-        found = task.evaluate(_Vectors(rows, vectors), split, encode_kwargs={"batch_size": BATCH})
-        return 100.0 * float(found["default"]["cosine_spearman"])
+    task = mteb.get_task(NAMES.get(name, name))
+    columns = {"sentence1": pairs.sentences_a, "sentence2": pairs.sentences_b, "score": pairs.scores}
+    task.dataset, task.data_loaded = {split: Dataset.from_dict(columns)}, True
+    found = task.evaluate(_Vectors(rows, vectors), split, encode_kwargs={"batch_size": BATCH})
+    return 100.0 * float(found["default"]["cosine_spearman"])
 
 
 class _Vectors:
@@ -123,9 +119,8 @@ class StsResult:
     @property
     def average(self) -> float | None:
         """The mean over the seven tasks; ``None`` if some are missing, since such a mean cannot be compared."""
-        if set(self.spearman) != set(STS_TASKS):
-            return None
-        return sum(self.spearman.values()) / len(self.spearman)
+        complete = set(self.spearman) == set(STS_TASKS)
+        return sum(self.spearman.values()) / len(self.spearman) if complete else None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns ``average`` and all fields but ``resampled`` as plain values for JSON."""
@@ -183,7 +178,7 @@ def evaluate_sts(
         spearman[name] = _spearman(name, similarity, scores)
         samples.append(_resampled(name, similarity.numpy(), scores.numpy(), resamples))
         if mteb is not None:
-            spearman[name] = mteb.spearman(name, pairs, split, rows, vectors)
+            spearman[name] = _by_mteb(mteb, name, pairs, split, rows, vectors)
     source = "hub" if data_dir is None else "folder"
     counts, resampled = {name: len(pairs) for name, pairs in data.items()}, tuple(np.mean(samples, axis=0).tolist())
     return StsResult(spearman, counts, split, source, len(rows), backend, resampled)
@@ -191,12 +186,11 @@ def evaluate_sts(
 
 def prepare_sts(
     data_dir: str | Path | None = None, tasks: Sequence[str] | None = None, split: str = "test", backend: str = "tempplug"
-) -> tuple[dict[str, StsPairs], InstalledMteb | None]:
+) -> tuple[dict[str, StsPairs], Any]:
     """Returns all that `evaluate_sts` needs besides an encoder, with its errors: the pairs by task, and mteb if chosen."""
     names = _tasks_of(tasks, split)
-    if backend not in BACKENDS:
-        raise ConfigError(f"backend={backend!r} must be one of {', '.join(BACKENDS)}.")
-    mteb = InstalledMteb() if backend == "mteb" else None
+    Choice(BACKENDS).check(f"backend={backend!r}", backend)
+    mteb = installed_mteb() if backend == "mteb" else None
     return {name: load_sts(name, data_dir, split) for name in names}, mteb
 
 
@@ -239,8 +233,6 @@ def _spearman(name: str, similarity: Tensor, scores: Tensor) -> float:
     if scores.min() == scores.max():
         raise DataError(f"all {len(scores)} scores of {name} are {float(scores[0]):g}, so there is no ranking to compare with.")
     if similarity.max() - similarity.min() <= CONSTANT_WITHIN:
-        raise ConfigError(
-            f"all {len(scores)} pairs of {name} have the cosine similarity {float(similarity[0]):.6f}: the encoder has "
-            "collapsed to one direction, and the Spearman correlation is undefined."
-        )
+        reason = "the encoder has collapsed to one direction, and the Spearman correlation is undefined"
+        raise ConfigError(f"all {len(scores)} pairs of {name} have the cosine similarity {float(similarity[0]):.6f}: {reason}.")
     return 100.0 * float(spearmanr(similarity.numpy(), scores.numpy()).statistic)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, DataError, unknown
 from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import read_sts_files, senteval_folder, sts_files
 
@@ -94,7 +95,7 @@ class StsPairs:
 def find_task(name: str) -> StsTask:
     """Returns the data set of that name; raises `UnknownNameError` for an unknown one."""
     if name not in TASKS:
-        raise UnknownNameError(f"unknown STS task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
+        raise unknown("STS task", name, TASKS)
     return TASKS[name]
 
 
@@ -119,14 +120,14 @@ def load_sts_subsets(name: str, data_dir: str | Path | None = None, split: str =
         DataError: a file is missing, empty or malformed, or the hub cannot be reached.
     """
     task = find_task(name)
-    files = task.files(split)
+    task.files(split)  # raises for an unknown split
     if data_dir is None:
         return {"": _load_from_hub(task, split)}
     subsets = task.subsets or ("",)
     if folder := senteval_folder(data_dir):
         return {subset: _pairs(read_sts_files(folder, name, subset, split)) for subset in subsets}
-    tables = find_sts_folder(data_dir) / task.name
-    return {subset: _pairs(read_tsv(tables / file, COLUMNS)) for subset, file in zip(subsets, files, strict=True)}
+    tables = zip(subsets, files_of(name, data_dir, split), strict=True)
+    return {subset: _pairs(read_tsv(file, COLUMNS)) for subset, file in tables}
 
 
 def files_of(name: str, data_dir: str | Path, split: str = "test") -> list[Path]:
@@ -150,10 +151,9 @@ def _pairs(rows: Iterable[tuple[str, Sequence[object]]]) -> StsPairs:
 
 def _checked(place: str, score: object, sentence_a: object, sentence_b: object) -> tuple[float, str, str]:
     """Returns a pair whose score is finite and whose sentences are not blank."""
-    try:
+    number = math.nan
+    with suppress(ValueError):
         number = float(str(score))
-    except ValueError:
-        number = math.nan
     if not math.isfinite(number):
         raise DataError(f"{place}: score {str(score)[:40]!r} is not a finite number.")
     for column, sentence in (("sentence1", sentence_a), ("sentence2", sentence_b)):

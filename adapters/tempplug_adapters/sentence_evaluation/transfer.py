@@ -9,10 +9,9 @@ from __future__ import annotations
 import importlib
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tempplug.errors import ConfigError, DataError, TempplugError
+from tempplug.options import Number, check_fields
 from tempplug_adapters.sentence_evaluation.encoding import (
     Encode,
     Progress,
@@ -59,12 +59,11 @@ class Protocol:
         classifier: settings of the classifier.
     """
 
-    folds: int = 10
+    folds: Annotated[int, Number(at_least=2, integer=True)] = 10
     classifier: Classifier = field(default_factory=Classifier)
 
     def __post_init__(self) -> None:
-        if type(self.folds) is not int or self.folds < 2:
-            raise ConfigError(f"folds={self.folds!r} must be an integer, at least 2.")
+        check_fields(self)
 
 
 REPORTED = Protocol()
@@ -97,18 +96,17 @@ class TransferResult:
     @property
     def average(self) -> float | None:
         """The mean accuracy over the seven tasks; ``None`` if some are missing, since such a mean cannot be compared."""
-        if set(self.accuracy) != set(TRANSFER_TASKS):
-            return None
-        return sum(self.accuracy.values()) / len(self.accuracy)
+        complete = set(self.accuracy) == set(TRANSFER_TASKS)
+        return sum(self.accuracy.values()) / len(self.accuracy) if complete else None
 
     def to_dict(self) -> dict[str, Any]:
         """Returns ``average`` and all fields as plain values for JSON."""
-        names = ("accuracy", "average", "dev", "f1", "rows", "folds", "sentences", "backend")
-        return {name: getattr(self, name) for name in names}
+        return {**asdict(self), "average": self.average}
 
 
 BATCH = 128
 """Sentences per call by senteval; no effect on results, because the vectors are looked up."""
+_OTHERWISE = "the backend tempplug, which gives the same numbers."
 
 
 class InstalledSentEval:
@@ -126,21 +124,17 @@ class InstalledSentEval:
         try:
             package: Any = importlib.import_module("senteval")
         except ModuleNotFoundError as error:
-            missing = f"backend='senteval': the installed senteval needs {error.name}, which is missing."
+            missing = f": the installed senteval needs {error.name}, which is missing."
             if error.name == "senteval":
-                missing = (
-                    "backend='senteval' needs the package senteval, which is not installed. No index has it: clone SentEval or "
-                    "a fork of it and pip install the folder, or use the backend tempplug, which gives the same numbers."
-                )
-            raise ConfigError(missing) from error
+                remedy = "No index has it: clone SentEval or a fork of it and pip install the folder, or use"
+                missing = f" needs the package senteval, which is not installed. {remedy} {_OTHERWISE}"
+            raise ConfigError(f"backend='senteval'{missing}") from error
         except Exception as error:
             raise ConfigError(f"backend='senteval': senteval cannot be imported: {_said(error)}.") from error
         self.where = getattr(package, "__file__", None) or "of unknown place"
         if not callable(getattr(package, "SE", None)):
-            raise ConfigError(
-                f"backend='senteval': the package senteval at {self.where} has no SE(params, batcher, prepare); it is another "
-                "package of that name."
-            )
+            fault = f"the package senteval at {self.where} has no SE(params, batcher, prepare)"
+            raise ConfigError(f"backend='senteval': {fault}; it is another package of that name.")
         self.engine = package.SE
         chosen = asdict(classifier)
         trained = {"nhid": 0, "optim": chosen.pop("optimizer"), **chosen}
@@ -173,14 +167,11 @@ class InstalledSentEval:
         def batcher(params: Any, batch: Sequence[Sequence[str]]) -> NDArray[Any]:
             return np.stack([table[places[" ".join(words) or "."]] for words in batch])
 
-        with ExitStack() as stack:
-            if senteval_folder(data_dir) is None:
-                task_path = stack.enter_context(tempfile.TemporaryDirectory(prefix="senteval-"))
-                for task in tasks:
-                    for split, rows in load_rows(task, data_dir).items():
-                        write_transfer_files(Path(task_path) / "downstream", task, split, rows)
-            else:
-                task_path = str(data_dir)
+        with tempfile.TemporaryDirectory(prefix="senteval-") as converted:
+            task_path = str(data_dir) if senteval_folder(data_dir) else converted
+            for task in tasks if task_path == converted else ():
+                for split, rows in load_rows(task, data_dir).items():
+                    write_transfer_files(Path(converted) / "downstream", task, split, rows)
             return {task: self._one(task, task_path, batcher, progress) for task in tasks}
 
     def _one(self, task: str, task_path: str, batcher: Any, progress: Callable[[str], None]) -> dict[str, Any]:
@@ -190,10 +181,8 @@ class InstalledSentEval:
         except TempplugError:
             raise
         except Exception as error:
-            raise ConfigError(
-                f"senteval at {self.where} failed on {task}: {_said(error)}. SentEval as published needs Python below 3.11 "
-                "and a CUDA device; use a fork without these needs, or the backend tempplug, which gives the same numbers."
-            ) from error
+            needs = "SentEval as published needs Python below 3.11 and a CUDA device; use a fork without these needs, or"
+            raise ConfigError(f"senteval at {self.where} failed on {task}: {_said(error)}. {needs} {_OTHERWISE}") from error
         wanted = ("devacc", "acc", "ntest", *(["f1"] if task == "MRPC" else []))
         if not isinstance(found, dict) or not set(wanted) <= found.keys():
             raise ConfigError(f"senteval at {self.where} returned {str(found)[:80]} for {task}, wanted {', '.join(wanted)}.")

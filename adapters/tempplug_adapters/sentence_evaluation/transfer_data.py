@@ -6,11 +6,11 @@ The layout is ``MR.tsv.gz`` … ``TREC.test.tsv.gz``, gzipped or not, tables wit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug.errors import DataError, unknown
 from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
 from tempplug_adapters.sentence_evaluation.senteval_files import TRANSFER_FILES, Row, read_transfer_files, senteval_folder
 
@@ -21,27 +21,22 @@ class TransferTask:
 
     Attributes:
         name: name in results and of its files.
-        about: meaning of its classes.
         splits: names of its splits; MR, CR, SUBJ and MPQA have a single unnamed one, evaluated by cross-validation.
         classes: names of the labels, by class number.
         columns: columns of a file: the label, then one or two sentences.
     """
 
     name: str
-    about: str
     splits: tuple[str, ...] = ("",)
     classes: tuple[str, ...] = ("0", "1")
     columns: tuple[str, ...] = ("label", "text")
 
 
 _TASKS = (
-    TransferTask("MR", "praise or blame of films"),
-    TransferTask("CR", "praise or blame of products"),
-    TransferTask("SUBJ", "statement or opinion"),
-    TransferTask("MPQA", "positive or negative phrases"),
-    TransferTask("SST2", "praise or blame of films", ("train", "dev", "test")),
-    TransferTask("TREC", "kind of a question", ("train", "test"), ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")),
-    TransferTask("MRPC", "paraphrase or not", ("train", "test"), columns=("label", "sentence1", "sentence2")),
+    *map(TransferTask, ("MR", "CR", "SUBJ", "MPQA")),
+    TransferTask("SST2", ("train", "dev", "test")),
+    TransferTask("TREC", ("train", "test"), ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")),
+    TransferTask("MRPC", ("train", "test"), columns=("label", "sentence1", "sentence2")),
 )
 TASKS = {task.name: task for task in _TASKS}
 TRANSFER_TASKS = tuple(TASKS)
@@ -67,7 +62,7 @@ class Labelled:
 def find_transfer_task(name: str) -> TransferTask:
     """Returns the task of that name; raises `UnknownNameError` for an unknown one."""
     if name not in TASKS:
-        raise UnknownNameError(f"unknown transfer task '{name}'.{nearest(name, TASKS)} Known: {', '.join(TASKS)}.")
+        raise unknown("transfer task", name, TASKS)
     return TASKS[name]
 
 
@@ -88,12 +83,13 @@ def load_rows(name: str, data_dir: str | Path) -> dict[str, list[Row]]:
         DataError: a file is missing, empty or malformed.
     """
     task = find_transfer_task(name)
+    rows: dict[str, Iterator[tuple[str, Sequence[str]]]]
     if folder := senteval_folder(data_dir):
-        found = {split: read_transfer_files(folder, name, split) for split in task.splits}
+        rows = {split: read_transfer_files(folder, name, split) for split in task.splits}
     else:
-        tables = find_transfer_folder(data_dir)
-        found = {split: _table(task, tables, split) for split in task.splits}
-    return {split: [_checked(task, place, row) for place, row in rows] for split, rows in found.items()}
+        tables = zip(task.splits, files_of(name, data_dir), strict=True)
+        rows = {split: read_tsv(file, task.columns) for split, file in tables}
+    return {split: [_checked(task, place, row) for place, row in of_split] for split, of_split in rows.items()}
 
 
 def files_of(name: str, data_dir: str | Path) -> list[Path]:
@@ -101,7 +97,12 @@ def files_of(name: str, data_dir: str | Path) -> list[Path]:
     task = find_transfer_task(name)
     if folder := senteval_folder(data_dir):
         return [folder / file for split in task.splits for file in TRANSFER_FILES[name, split]]
-    return [_wanted(find_transfer_folder(data_dir), task, split) for split in task.splits]
+    folder = find_transfer_folder(data_dir)
+    files = {_stem(task, split): _file(folder, task, split) for split in task.splits}
+    for stem, file in files.items():
+        if file is None:
+            raise DataError(f"{folder} has no {stem}.tsv or {stem}.tsv.gz, which {name} needs.")
+    return list(filter(None, files.values()))
 
 
 def find_transfer_folder(data_dir: str | Path) -> Path:
@@ -123,18 +124,7 @@ def _file(folder: Path, task: TransferTask, split: str) -> Path | None:
     return next((file for file in files if file.is_file()), None)
 
 
-def _wanted(folder: Path, task: TransferTask, split: str) -> Path:
-    file = _file(folder, task, split)
-    if file is None:
-        raise DataError(f"{folder} has no {_stem(task, split)}.tsv or {_stem(task, split)}.tsv.gz, which {task.name} needs.")
-    return file
-
-
-def _table(task: TransferTask, folder: Path, split: str) -> Iterator[tuple[str, Row]]:
-    return ((place, tuple(row)) for place, row in read_tsv(_wanted(folder, task, split), task.columns))
-
-
-def _checked(task: TransferTask, place: str, row: Row) -> Row:
+def _checked(task: TransferTask, place: str, row: Sequence[str]) -> Row:
     label, *texts = row
     if label not in task.classes:
         raise DataError(f"{place}: label '{label}' is none of {', '.join(task.classes)}.")

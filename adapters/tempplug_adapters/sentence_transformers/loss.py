@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 import tempplug
 from tempplug import CrossView, Hardness, NegativeTerm, Objective, Strategy
+from tempplug.call.scores import refuse_cosines_only
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.negatives.base import joined_spec
-from tempplug.scores import refuse_cosines_only
 from tempplug.strategies.fixed import Fixed
 from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once, bibtex

@@ -79,9 +79,7 @@ class SimCSERecipe(Recipe):
     positives: Annotated[
         str | None,
         Choice(
-            POSITIVES,
-            optional=True,
-            help="of an anchor with several: one, drawn each epoch, or all, a pair each; none: one",
+            POSITIVES, optional=True, help="of an anchor with several: one, drawn each epoch, or all, a pair each; none: one"
         ),
     ] = None
     hard_negatives: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +32,41 @@ CANDIDATES = 2000
 """Documents that held-out queries search at most, unless more are held out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
-    """What is held out.
+    """What is held out, by positions, since millions of texts need more memory than their table.
 
     Attributes:
+        samples: all samples.
         trained: [m] positions of the samples to train on.
-        excluded: the held-out documents, which are no hard negatives of the training, nor positives.
-        collection: the held-out queries, and the documents that they search.
+        excluded: the held-out documents, if they are hard negatives or positives of these samples; which are not to have them.
+        searched: [2, c] sample and number of each document that the held-out queries search.
+        pairs: [2, p] sample and position in ``searched`` of each held-out pair.
         note: how many are held out, and what is left out.
     """
 
+    samples: TextRows
     trained: np.ndarray
     excluded: frozenset[str]
-    collection: Collection
+    searched: np.ndarray
+    pairs: np.ndarray
     note: str
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The held-out queries, and the documents that they search; a text is its own id."""
+        documents, relevance = _positives(self.samples, *self.searched), dict[str, dict[str, int]]()
+        for sample, document in zip(self.samples.taken(self.pairs[0]), self.pairs[1].tolist(), strict=True):
+            relevance.setdefault(sample.anchor, {})[documents[document]] = 1
+        return Collection({text: text for text in documents}, {text: text for text in relevance}, relevance)
 
 
 class RetrievalPairs(Sentences):
-    """The training data, and a `Collection` of the held-out pairs."""
+    """The training data, and the `Split` with the held-out pairs."""
 
     def __init__(self, rows: TextRows, recipe: RetrievalRecipe, data_dir: Path | None) -> None:
         split = hold_out(rows, recipe.held_out)
-        self.held_out = split.collection
+        self.split = split
         notes = (*rows.notes, split.note)
         super().__init__(rows.taken(split.trained).without(split.excluded, notes), recipe, data_dir, recipe.dropout)
 
@@ -85,7 +98,8 @@ class RetrievalMethod(SimCSEMethod):
     ) -> dict[str, float]:
         """Returns nDCG@10 × 100 on the held-out pairs; after the training also the figures of the recipe's collections."""
         encoder = shared(SentenceEncoder(module.encoder.base_model, module.tokenizer, module.pooling, recipe.max_length))
-        found = {CHOSEN_BY: measure(by_similarity(encoder, data.held_out)[0], data.held_out)["ndcg@10"]}
+        held_out = data.split.collection
+        found = {CHOSEN_BY: measure(by_similarity(encoder, held_out)[0], held_out)["ndcg@10"]}
         if run.final and recipe.tasks:
             result = evaluate_retrieval(
                 encoder, data.data_dir or "", recipe.tasks, progress=lambda fraction, doing: run.progress(fraction)
@@ -119,55 +133,58 @@ def hold_out(samples: TextRows, share: float) -> Split:
     Raises:
         DataError: no query is held out, or fewer than two samples are left to train on.
     """
-    owner, query, document = _pairs(samples)
-    order = np.arange(int(document.max(initial=-1)) + 1)
+    owner, query, document, hashes = _pairs(samples)
+    order = np.arange(len(hashes), dtype=np.int32)
     first = np.searchsorted(np.maximum.accumulate(document), order)
     random.Random(0).shuffle(memoryview(order))  # type: ignore[arg-type]  # numbers of Python are faster than numpy's
     chosen = _chosen_documents(query, document, order, round(share * len(first) if share < 1 else share))
     # a query is held out if all of its documents are
-    trained_query = np.zeros(query.max(initial=-1) + 1, bool)
-    trained_query[query[~chosen[document]]] = True
-    held, is_trained = chosen[document] & ~trained_query[query], np.zeros(len(samples), bool)
-    is_trained[owner[~chosen[document]]] = True
+    hidden, trained_query = chosen[document], np.zeros(query.max(initial=-1) + 1, bool)
+    trained_query[query[~hidden]] = True
+    held, is_trained = np.flatnonzero(hidden & ~trained_query[query]), np.zeros(len(samples), bool)
+    is_trained[owner[~hidden]] = True
     trained = np.flatnonzero(is_trained)
     if len(trained) < 2:
         raise DataError(f"held_out={share:g} leaves {len(trained)} of {len(samples)} samples; training needs at least 2.")
-    if not held.any():
+    if not len(held):
         raise DataError(f"held_out={share:g} of {len(first)} documents holds out none with its query: give a larger share.")
-
-    def text_of(number: int) -> str:
-        place = int(first[number])
-        return samples[int(owner[place])].positives[place - int(np.searchsorted(owner, owner[place]))]
-
-    excluded = {number: text_of(number) for number in order[chosen[order]].tolist()}
-    others = order[~chosen[order]][: max(0, CANDIDATES - len(excluded))]
-    searched = [*excluded.values(), *map(text_of, others.tolist())]
-    relevance: dict[str, dict[str, int]] = {}
-    for place in np.flatnonzero(held).tolist():
-        relevance.setdefault(samples[int(owner[place])].anchor, {})[excluded[int(document[place])]] = 1
-    collection = Collection({text: text for text in searched}, {text: text for text in relevance}, relevance)
-    left_out = frozenset(excluded.values())
+    count = int(chosen.sum())
+    numbers = np.append(order[chosen[order]], order[~chosen[order]][: max(0, CANDIDATES - count)])
+    places = first[numbers]
+    searched = np.stack([owner[places], places - np.searchsorted(owner, owner[places])])
+    first[numbers] = np.arange(len(numbers))  # from here on of a document that is searched its position there
     hard = 0
     if samples.most_negatives:
-        hard = sum(
-            text in left_out for own, sample in zip(is_trained, samples, strict=True) if own for text in sample.negatives
-        )
-    lost = int((chosen[document] & trained_query[query]).sum())
-    note = f"held out: {len(relevance):,} queries and {len(excluded):,} of {len(first):,} documents"
+        negative, hashes_of_negatives = text_hashes(samples, samples.roles[2])
+        hard = int((np.isin(hashes_of_negatives, hashes[chosen]) & is_trained[negative]).sum())
+    lost = int((hidden & trained_query[query]).sum())
+    note = f"held out: {len(np.unique(query[held])):,} queries and {count:,} of {len(hashes):,} documents"
     note += f"; left out: {lost:,} pairs of these documents with other queries" * bool(lost)
     note += f"; left out: {hard:,} hard negatives that are such documents" * bool(hard)
-    others_of_trained = chosen[document] & is_trained[owner]
-    return Split(trained, left_out if hard or others_of_trained.any() else frozenset(), collection, note)
+    met = bool(hard) or (hidden & is_trained[owner]).any()
+    excluded = frozenset(_positives(samples, *searched[:, :count]) if met else ())
+    return Split(samples, trained, excluded, searched, np.stack([owner[held], first[document[held]]]), note)
+
+
+def _positives(samples: TextRows, positions: np.ndarray, numbers: np.ndarray) -> list[str]:
+    """Returns a positive of each of some samples, by its number."""
+    texts, order = [""] * len(positions), positions.argsort(kind="stable")
+    for place, sample in zip(order.tolist(), samples.taken(positions[order]), strict=True):
+        texts[place] = sample.positives[numbers[place]]
+    return texts
 
 
 def _pairs(samples: TextRows) -> tuple[np.ndarray, ...]:
-    """Returns the sample, the number of the anchor and the number of the positive of each pair, [m] int64 each.
+    """Returns the sample, the number of the anchor and the number of the positive of each pair, [m] int32 each.
 
-    The numbers are equal for equal texts, and count these in the order in which they first occur.
+    The numbers are equal for equal texts, and count these in the order in which they first occur. The last array has the hashes
+    of the positives, [n] uint64.
     """
     anchor, positive, _ = samples.roles
     owner, documents = text_hashes(samples, positive)
-    return owner, factorize(text_hashes(samples, anchor)[1][owner])[0], factorize(documents)[0]
+    document, hashes = factorize(documents)
+    query = factorize(text_hashes(samples, anchor)[1][owner])[0]
+    return owner, query.astype(np.int32), document.astype(np.int32), hashes
 
 
 def _chosen_documents(query: np.ndarray, document: np.ndarray, order: np.ndarray, wanted: int) -> np.ndarray:

@@ -12,7 +12,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 FAULT = "fault"
 """Key of the error that occurred in collating a batch."""
+_TOGETHER: Final = 1 << 12
+"""Batches whose keys are sorted together, which limits memory."""
 
 
 def seed_of(*parts: object) -> int:
@@ -211,7 +214,7 @@ def keep_apart(order: np.ndarray, starts: Sequence[int], end: int, keys: np.ndar
 
     left = 0
     everywhere: set[int] = set()  # keys present in all batches; an item with such a key cannot be moved
-    for position in _repeats(keys[order[:end]], batch_of[:end]):
+    for position in _repeats(keys, order[:end], batch_of[:end]):
         home = int(batch_of[position])
         own = set(keys[order[position]].tolist())
         if all(held(home)[key] < 2 for key in own):
@@ -250,13 +253,16 @@ def _fits(theirs: list[int], own: set[int], home: Counter[int]) -> bool:
     return all(home[key] - (key in own) == 0 for key in theirs)
 
 
-def _repeats(keys: np.ndarray, batch_of: np.ndarray) -> list[int]:
-    """Returns the ascending positions that share a key with an earlier position of their batch."""
+def _repeats(keys: np.ndarray, order: np.ndarray, batch_of: np.ndarray) -> list[int]:
+    """Returns the ascending positions in an order whose item shares a key with that of an earlier position of its batch."""
     columns = keys.shape[1]
-    flat, batch = keys.reshape(-1), np.repeat(batch_of, columns)
-    position = np.repeat(np.arange(len(keys)), columns)
-    by_key = np.lexsort((position, flat, batch))
-    same = (batch[by_key][1:] == batch[by_key][:-1]) & (flat[by_key][1:] == flat[by_key][:-1])
-    same &= position[by_key][1:] != position[by_key][:-1]
-    found: list[int] = np.unique(position[by_key][1:][same]).tolist()
-    return found
+    repeats: list[int] = []
+    firsts = np.arange(0, batch_of.max(initial=-1) + 1 + _TOGETHER, _TOGETHER)
+    for start, end in pairwise(np.searchsorted(batch_of, firsts).tolist()):
+        flat, batch = keys[order[start:end]].reshape(-1), np.repeat(batch_of[start:end], columns)
+        position = np.repeat(np.arange(start, end), columns)
+        by_key = np.lexsort((position, flat, batch))
+        same = (batch[by_key][1:] == batch[by_key][:-1]) & (flat[by_key][1:] == flat[by_key][:-1])
+        same &= position[by_key][1:] != position[by_key][:-1]
+        repeats += np.unique(position[by_key][1:][same]).tolist()
+    return repeats

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tempplug import ContrastiveLoss, NegativeTerm, Objective, Strategy, create_strategy
 from tempplug.arguments import parse_spec
+from tempplug.call.record import describe_temperatures
 from tempplug.errors import ConfigError
-from tempplug.record import describe_temperatures
 from tempplug.strategies.amcl import AMCL
 from tempplug.strategies.uncertainty import Uncertainty
 from tempplug.types import EngineName, LayoutName, ObjectiveName

@@ -15,7 +15,7 @@ from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import UNTRAINED, Arm, parse_arm
 from tempplug_benchmarks.profile import PROFILES
 from tempplug_benchmarks.report.comparison import ArmRow, Comparison
-from tempplug_benchmarks.report.significance import LEVEL, Verdict
+from tempplug_benchmarks.report.significance import LEVEL
 from tempplug_benchmarks.report.tables import (
     EXPLAINED,
     NOTHING,
@@ -36,8 +36,6 @@ LOWEST, HIGHEST = "fixed, lowest", "fixed, highest"
 REFERENCES = (LOWEST, HIGHEST, UNTRAINED.label)
 TITLE = "All tasks"
 MARKS = {"better": "▲", "worse": "▼"}
-QUIET = ("no signal", "one seed")
-"""Verdicts without a conclusion."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Ranking:
 
 def columns(comparisons: Sequence[Comparison]) -> list[TaskColumn]:
     """Returns one column for each task that compares strategies; comparisons may be of any suites, profiles and tasks."""
-    found = [(comparison, _strategies(comparison)) for comparison in comparisons]
+    found = [(comparison, strategy_rows(comparison)) for comparison in comparisons]
     return [
         TaskColumn(each, rows, _references(each), {} if each.signal is False else _ranks(each, rows))
         for each, rows in found
@@ -125,7 +123,7 @@ def _one_a_data_set(found: Sequence[TaskColumn]) -> list[TaskColumn]:
     return kept
 
 
-def _strategies(comparison: Comparison) -> dict[str, ArmRow]:
+def strategy_rows(comparison: Comparison) -> dict[str, ArmRow]:
     """Returns one row for each strategy, by name: the arm of the recipe, or else the first arm with the baseline's settings."""
     chosen: dict[str, ArmRow] = {}
     settings = comparison.baseline.partition("@")[2]
@@ -149,10 +147,19 @@ def temperature(row: ArmRow) -> float:
     return float(parse_spec(strategy)[1]["temperature"])
 
 
+def fixed_rows(comparison: Comparison) -> list[ArmRow]:
+    """Returns the measured arms that differ from the baseline in a fixed temperature alone, ordered by it."""
+    measured = _measured(comparison)
+    return sorted((measured[label] for label in fixed_temperatures(comparison.task, measured)), key=temperature)
+
+
+def _measured(comparison: Comparison) -> dict[str, ArmRow]:
+    return {row.label: row for row in comparison.rows if comparison.primary.name in row.summaries}
+
+
 def _references(comparison: Comparison) -> dict[str, ArmRow]:
     """Returns the rows of the lowest and the highest fixed temperature and of the untrained arm."""
-    measured = {row.label: row for row in comparison.rows if comparison.primary.name in row.summaries}
-    fixed = sorted((measured[label] for label in fixed_temperatures(comparison.task, measured)), key=temperature)
+    measured, fixed = _measured(comparison), fixed_rows(comparison)
     found = {LOWEST: fixed[0], HIGHEST: fixed[-1]} if len(fixed) > 1 else {}
     found |= {UNTRAINED.label: measured[UNTRAINED.label]} if UNTRAINED.label in measured else {}
     return {name: row for name, row in found.items() if row.label != comparison.baseline}
@@ -167,51 +174,9 @@ def _ranks(comparison: Comparison, rows: Mapping[str, ArmRow]) -> dict[str, floa
     return dict(zip(rows, rankdata(means).tolist(), strict=True))
 
 
-@dataclass(frozen=True)
-class CrossCell:
-    """One strategy on one task.
-
-    Attributes:
-        rank: rank of the mean; ``no signal`` if the task is not ranked; empty for a strategy without results or a reference
-            row.
-        figure: difference to the baseline with its interval; the mean for the baseline; empty without results.
-        verdict: verdict on the difference, or ``baseline``; ``no signal`` if the task is not ranked; empty without a
-            difference.
-    """
-
-    rank: str = ""
-    figure: str = ""
-    verdict: Verdict | str = ""
-
-    @property
-    def text(self) -> str:
-        """The rank, the difference, the verdict mark and the interval."""
-        figure, bracket, interval = self.figure.partition(" [")
-        ranked = " · ".join(filter(None, (self.rank, figure)))
-        first = " ".join(filter(None, (ranked, MARKS.get(self.verdict))))
-        return SEPARATOR.join(filter(None, (first, (bracket + interval).strip()))) if self.figure else NOTHING
-
-
-@dataclass(frozen=True)
-class CrossTable:
-    """The table of strategies by tasks.
-
-    Attributes:
-        columns: the tasks.
-        mean_ranks: formatted mean rank by strategy, best first; unranked strategies come last with an empty string.
-        cells: by strategy, one for each task.
-        remarks: notes.
-    """
-
-    columns: tuple[TaskColumn, ...]
-    mean_ranks: dict[str, str]
-    cells: dict[str, tuple[CrossCell, ...]]
-    remarks: tuple[str, ...]
-
-
-def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
-    """Returns the table, or None if fewer than two tasks compare strategies."""
-    found = tuple(columns(comparisons))
+def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ...]] | None:
+    """Returns the table, one row for each task, and notes; None if fewer than two tasks compare strategies."""
+    found = columns(comparisons)
     if len(found) < 2:
         return None
     ranked = ranking(found)
@@ -219,44 +184,32 @@ def cross(comparisons: Sequence[Comparison]) -> CrossTable | None:
     others = sorted({name for column in found for name in column.rows} - means.keys())
     names = [*means, *sorted(others, key=lambda name: name != BASELINE)]
     names += [name for name in REFERENCES if any(name in column.references for column in found)]
-    remarks = [EXPLAINED["across"], _ranks_in_words(ranked)]
+    notes = [EXPLAINED["across"], _ranks_in_words(ranked)]
     quiet = [title(column.comparison) for column in found if not column.ranks]
     if quiet:
-        remarks.append(f"no signal, so that nothing is ranked: {', '.join(quiet)}")
-    return CrossTable(
-        found,
-        {name: f"{means[name]:.2f}" if name in means else "" for name in names},
-        {name: tuple(_cell(column, name) for column in found) for name in names},
-        tuple(remarks),
-    )
-
-
-def cross_table(comparisons: Sequence[Comparison]) -> tuple[Table, tuple[str, ...]] | None:
-    """Returns the table as strings, one row for each task, and its notes; see `cross`."""
-    found = cross(comparisons)
-    if found is None:
-        return None
-    means = tuple(mean or NOTHING for mean in found.mean_ranks.values())
-    rows = [Row(("mean rank", *means), "baseline")] if any(found.mean_ranks.values()) else []
-    for position, column in enumerate(found.columns):
+        notes.append(f"no signal, so that nothing is ranked: {', '.join(quiet)}")
+    rows = [Row(("mean rank", *(f"{means[name]:.2f}" if name in means else NOTHING for name in names)), "baseline")]
+    for column in found:
         each = column.comparison
-        cells = (found.cells[name][position].text for name in found.mean_ranks)
+        cells = (_cell(column, name) for name in names)
         rows.append(Row((f"{each.suite} / {task_title(each)}: {each.primary.name}", *cells), "measured"))
-    return Table(("task", *found.mean_ranks), tuple(rows)), found.remarks
+    return Table(("task", *names), tuple(rows[0 if means else 1 :])), tuple(notes)
 
 
-def _cell(column: TaskColumn, name: str) -> CrossCell:
+def _cell(column: TaskColumn, name: str) -> str:
+    """Returns rank, difference to the baseline, mark of the verdict and interval; the mean instead of a difference if none."""
     row = column.rows.get(name, column.references.get(name))
     if row is None:
-        return CrossCell()
+        return NOTHING
     metric, difference = column.comparison.primary, row.differences.get(column.comparison.primary.name)
     figure = format_summary(row.summaries[metric.name], metric) if difference is None else format_difference(difference, metric)
     if row.label in fixed_temperatures(column.comparison.task, [row.label]):
         figure = f"τ {temperature(row):g}: {figure}"
-    if not column.ranks:
-        return CrossCell(QUIET[0], figure, QUIET[0])
-    verdict = "baseline" if row.label == column.comparison.baseline else row.significance.verdict if row.significance else ""
-    return CrossCell(f"{column.ranks[name]:g}" if name in column.ranks else "", figure, verdict)
+    figure, bracket, interval = figure.partition(" [")
+    rank = "no signal" if not column.ranks else f"{column.ranks[name]:g}" if name in column.ranks else ""
+    mark = MARKS.get(row.significance.verdict, "") if column.ranks and row.significance else ""
+    first = " ".join(filter(None, (" · ".join(filter(None, (rank, figure))), mark)))
+    return SEPARATOR.join(filter(None, (first, (bracket + interval).strip())))
 
 
 def _ranks_in_words(found: Ranking | None) -> str:

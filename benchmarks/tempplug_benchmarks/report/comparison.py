@@ -17,9 +17,10 @@ from tempplug_benchmarks.arm import Arm, format_settings
 from tempplug_benchmarks.papers import Cell, Paper, PaperRow, PaperTables, load
 from tempplug_benchmarks.profile import Metric, Profile
 from tempplug_benchmarks.report.significance import Comparable, Significance, has_signal, judge
-from tempplug_benchmarks.results import Difference, Loaded, Look, Summary, over_samples, paired_difference, summarise
+from tempplug_benchmarks.results import Difference, Loaded, Summary, over_samples, paired_difference, summarise
 from tempplug_benchmarks.run.fixed_plan import FixedPlan
 from tempplug_benchmarks.run.store import Entry, Failure, Result, describe_environment
+from tempplug_benchmarks.run.task_file import Look
 from tempplug_benchmarks.run.tuning import best_baseline, best_configurations
 from tempplug_benchmarks.suite import Suite
 from tempplug_benchmarks.task import Task
@@ -106,6 +107,7 @@ class Comparison:
         signal: whether the baseline is clearly better than the arm ``without`` of the task; None if not measured.
         looks: interim analyses if seeds were added between them; otherwise empty.
         plan: the plan that was fixed before the runs; None without one.
+        about: summary of the suite.
     """
 
     suite: str
@@ -121,6 +123,7 @@ class Comparison:
     signal: bool | None
     looks: tuple[Look, ...] = ()
     plan: FixedPlan | None = None
+    about: str = ""
 
     @property
     def primary(self) -> Metric:
@@ -145,7 +148,8 @@ def compare(loaded: Loaded, suites: Mapping[str, Suite]) -> tuple[Comparison, ..
         here = loaded.only(lambda entry, place=place: (entry.suite, entry.profile, entry.task) == place)  # type: ignore[misc]
         suite, profile, task = place
         compared = _compare_task(suites[suite].task(task), suite, profile, here.results, here.failures)
-        comparisons.append(replace(compared, looks=loaded.looks.get(place, ()), plan=loaded.plans.get(place)))
+        looks, plan = loaded.looks.get(place, ()), loaded.plans.get(place)
+        comparisons.append(replace(compared, looks=looks, plan=plan, about=suites[suite].summary))
     return _judged(comparisons)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tempplug_adapters.quoting import escape_markdown
 from tempplug_benchmarks.arm import format_settings
-from tempplug_benchmarks.report import across, tables
+from tempplug_benchmarks.report import across, answers, tables
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.tables import SEPARATOR, Row, Table
 from tempplug_benchmarks.run.plan import slug
@@ -37,6 +37,8 @@ from tempplug_benchmarks.report.tables import (
     title,
 )
 
+PLOTTED = 12
+"""Number of tasks up to which a page shows them unfolded and has all of their plots."""
 _MARKER = re.compile("<defs>(<path [^>]*>)</defs>")
 _INTERVAL = re.compile(r" (\[[^\]]*\])")
 
@@ -109,8 +111,8 @@ def _environment() -> Environment:
     )
     made.filters |= {"intervals": intervals, "breakable": breakable, "escaped": escape_markdown, "settings": format_settings}
     made.globals |= vars(tables)  # all words of the report
-    made.globals |= {"marks": across.MARKS, "quiet": across.QUIET, "TITLE": across.TITLE}
-    made.globals |= {"cross": across.cross, "cross_table": across.cross_table, "plots_module": _plots}
+    made.globals |= {name: getattr(answers, name) for name in ("answers", "outcomes", "strategy_table")}
+    made.globals |= {"cross_table": across.cross_table, "TITLE": across.TITLE, "plots_module": _plots, "PLOTTED": PLOTTED}
     made.globals |= {"markdown_table": markdown_table, "anchor": _anchor, "runs_of": _runs_of}
     return made
 

@@ -1,4 +1,4 @@
-"""The plots of the HTML report: scores, differences and cost of arms, training curves, and an overview of all tasks.
+"""The plots of the HTML report: scores, differences and cost of arms, and training curves.
 
 A plot is empty if the results lack its data. Outlying arms are clipped: an arrow marks the end of the axis, and the value is
 printed beside the name.
@@ -13,12 +13,10 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from tempplug.arguments import parse_spec
 from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.profile import Metric
-from tempplug_benchmarks.report.across import MARKS, QUIET, CrossTable
 from tempplug_benchmarks.report.comparison import Comparison
 from tempplug_benchmarks.report.drawing import (
     COLOURS,
@@ -36,7 +34,7 @@ from tempplug_benchmarks.report.drawing import (
     place,
     shortened,
 )
-from tempplug_benchmarks.report.tables import STILL, format_difference, format_summary, ordered, title, tone
+from tempplug_benchmarks.report.tables import STILL, format_difference, format_summary, ordered, tone
 from tempplug_benchmarks.results import Summary
 
 TIMES = 4.0
@@ -284,36 +282,3 @@ def _scatter(title: str, told: str, found: Mapping[str, tuple[float, float]]) ->
         figure.text(1 - 2 / WIDTH, line, figures, ha="right", color=THEME["soft"])
         words.append(f"{number} {label}: {figures}")
     return inline(figure, title, "; ".join(words))
-
-
-@rc_context(PAGE_STYLE)
-def overview(found: CrossTable) -> str:
-    """Returns a grid with a square for each strategy and task, coloured by the verdict."""
-    left, head = 194, 106
-    tasks = [shortened(f"{each.comparison.suite} {each.comparison.task.name}", left - 4) for each in found.columns]
-    strategies = [shortened(strategy, head) for strategy in found.cells]
-    figure, axes = panel(head, 15 * len(tasks), 48, left)
-    axes.set(xlim=(-0.5, max(len(strategies) - 0.5, 8)), ylim=(len(tasks) - 0.5, -0.5))
-    axes.xaxis.tick_top()
-    axes.set_xticks(range(len(strategies)), strategies, rotation=90, color=THEME["ink"])
-    axes.set_yticks(range(len(tasks)), tasks, color=THEME["ink"])
-    axes.tick_params(length=0)
-    axes.grid(visible=False)
-    told = []
-    for x, (strategy, cells) in enumerate(found.cells.items()):
-        for y, cell in enumerate(cells):
-            if cell.figure:
-                kind = "quiet" if cell.verdict in QUIET else cell.verdict if cell.verdict in MARKS else ""
-                axes.add_patch(_cell(kind, x - 0.46, y - 0.45))
-            if cell.figure and kind in MARKS:
-                axes.text(x, y, MARKS[kind], ha="center", va="center", size=9, color=THEME["page"], gid="number")
-                told.append(f"{strategy} on {title(found.columns[y].comparison)}: {cell.verdict}")
-    kinds = {"▲ better": "better", "▼ worse": "worse", "no difference shown": "", "no signal, or one seed": "quiet"}
-    figure.legend(map(_cell, kinds.values()), kinds, loc="lower left", ncols=2, borderaxespad=0, handlelength=1.2)
-    words = "; ".join(told) or "no strategy is shown to be better or worse than its baseline on any task"
-    return inline(figure, "what is shown of every strategy on every task, after correction", words)
-
-
-def _cell(kind: str, x: float = 0, y: float = 0) -> Rectangle:
-    fill = THEME[{"": "card", "quiet": "quiet-back"}.get(kind, kind)]
-    return Rectangle((x, y), 0.92, 0.9, facecolor=fill, edgecolor=THEME["line"], linestyle=":" if kind == "quiet" else "-")

@@ -29,10 +29,10 @@ DATA, OUTPUT = "DATA", "runs"
 SEPARATOR = "; "
 STILL = 1e-4
 """Relative change below which a temperature counts as constant."""
-EXPLAINED = {
-    name: text.replace("\n", " ")
-    for name, text in tomllib.loads(files(__package__).joinpath("reading.toml").read_text(encoding="utf-8")).items()
-}
+_READING = tomllib.loads(files(__package__).joinpath("reading.toml").read_text(encoding="utf-8"))
+LEGEND: dict[str, str] = {word: meaning.replace("\n", " ") for word, meaning in _READING.pop("legend").items()}
+"""Meanings of the words and signs of a page."""
+EXPLAINED: dict[str, str] = {name: text.replace("\n", " ") for name, text in _READING.items()}
 """Explanations of the figures, by name."""
 READING, REPORTED, CONTROLS = (EXPLAINED[name] for name in ("measured", "reported", "controls"))
 
@@ -149,8 +149,8 @@ def reading(comparisons: Sequence[Comparison]) -> tuple[str, ...]:
 
 
 def holm_p(comparison: Comparison) -> str:
-    """Returns the heading of corrected p-values, with the number of looks if there are several."""
-    return f"Holm p, {len(comparison.looks)} looks" if len(comparison.looks) > 1 else "Holm p"
+    """Returns the heading of corrected p-values, with the number of times that results were read if seeds were added."""
+    return f"Holm p, results read {len(comparison.looks)} times" if len(comparison.looks) > 1 else "Holm p"
 
 
 def has_controls(comparison: Comparison) -> bool:
@@ -252,7 +252,7 @@ def remarks(comparison: Comparison) -> tuple[str, ...]:
     ]
     if len(comparison.looks) > 1:
         dated = "; ".join(f"{look.date} {look.seeds}" for look in comparison.looks)
-        lines.append(f"looks: {len(comparison.looks)}, by which each p is multiplied before Holm's correction: {dated}")
+        lines.append(f"results read {len(comparison.looks)} times, by which p is multiplied before Holm's correction: {dated}")
     if (plan := comparison.plan) is not None:
         done = sum(row.summaries[metric.name].count for row in comparison.rows if metric.name in row.summaries)
         lines.append(

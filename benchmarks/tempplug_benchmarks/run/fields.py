@@ -17,24 +17,44 @@ _LARGEST = 1e30
 
 
 def read_object(path: Path, version: int, what: str) -> dict[str, Any]:
-    """Returns the JSON object of a file without its ``format``.
-
-    Args:
-        path: the file.
-        version: the required value of ``format``.
-        what: description of the file, for messages.
+    """Returns the JSON object of a file; see `parse_object`.
 
     Raises:
         DataError: the file cannot be read, is not JSON, or has another format.
     """
+    return parse_object(read_text(path), str(path), version, what)
+
+
+def read_text(path: Path, what: str = "") -> str:
+    """Returns the text of a file; raises `DataError`, which begins with ``what``, if it cannot be read."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise DataError(f"{what} {path} cannot be read: {error.strerror or error}.".lstrip()) from error
+    except ValueError as error:
+        raise DataError(f"{what} {path} is not text in UTF-8 ({error}): it was damaged.".lstrip()) from error
+
+
+def parse_object(text: str, where: str, version: int | None = None, what: str = "") -> dict[str, Any]:
+    """Returns a JSON object without its ``format``.
+
+    Args:
+        text: the JSON.
+        where: prefix of error messages.
+        version: the required value of ``format``; None if it has none.
+        what: description of the object, for messages.
+
+    Raises:
+        DataError: the text is not JSON, or no object of this format.
+    """
+    try:
+        content = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error}): it was truncated or changed by hand.") from error
-    if not isinstance(content, dict) or content.pop("format", None) != version:
-        raise DataError(f"{path} is not a {what} of format {version}.")
+        raise DataError(f"{where} is not JSON ({error}): it was truncated or changed by hand.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{where} is not a JSON object.")
+    if content.pop("format", None) != version:
+        raise DataError(f"{where} is not a {what} of format {version}.")
     return content
 
 

@@ -14,13 +14,12 @@ from typing import TypeVar
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.storage.files import write_text
 from tempplug_benchmarks.arm import Arm
-from tempplug_benchmarks.run.fields import check_fields
+from tempplug_benchmarks.run.fields import check_fields, read_text
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.store import Entry
+from tempplug_benchmarks.run.task_file import PLAN, read_plan_text, task_file
 
 Plan = TypeVar("Plan")
-PLAN = "plan.toml"
-"""The name of the copy beside the arms of a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +53,31 @@ class FixedPlan:
 
 def read_plan(path: Path, kind: type[Plan]) -> Plan:
     """Returns the plan of a file; raises `DataError` if it cannot be read, or has other fields or types than ``kind``."""
+    return parse_plan(read_text(path, "plan"), path, kind)
+
+
+def parse_plan(text: str, path: Path, kind: type[Plan]) -> Plan:
+    """Returns the plan that a text has; raises like `read_plan`, with the path that the text is of."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"plan {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        content = tomllib.loads(text)
+    except ValueError as error:
+        raise DataError(f"plan {path} cannot be read: {error}.") from error
     return kind(**check_fields(kind, {**content, "date": str(content.get("date"))}, f"plan {path}"))
+
+
+def task_plan(folder: Path) -> FixedPlan | None:
+    """Returns the plan of a task with this folder; None without one."""
+    text = read_plan_text(folder)
+    path = folder / PLAN
+    return parse_plan(text, path if path.exists() else task_file(folder), FixedPlan) if text else None
 
 
 def copy_plan(path: Path, runs: Sequence[Run], output: Path) -> None:
     """Copies the file of a plan beside the arms of its tasks; raises `ConfigError` if another plan is there."""
     text = path.read_text(encoding="utf-8")
     for folder in dict.fromkeys(run.folder(output).parent for run in runs):
-        copy = folder / PLAN
-        if copy.exists() and copy.read_text(encoding="utf-8") != text:
-            raise ConfigError(f"{copy} is another plan than {path}: choose another --output.")
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(copy, text)
+        if (before := read_plan_text(folder)) not in ("", text):
+            raise ConfigError(f"{folder / PLAN} is another plan than {path}: choose another --output.")
+        if not before:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_text(folder / PLAN, text)

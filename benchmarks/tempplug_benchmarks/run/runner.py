@@ -26,7 +26,8 @@ from tempplug_adapters.storage.manifest import locked
 from tempplug_benchmarks.run.executor import INTERVAL, Executor, InProcesses, Job, Lost, Outcome
 from tempplug_benchmarks.run.plan import Run
 from tempplug_benchmarks.run.ray_executor import OnRay
-from tempplug_benchmarks.run.store import Failure, Result, difference_from, failure_of, read_result, write
+from tempplug_benchmarks.run.store import Failure, Result, difference_from, failure_of, write
+from tempplug_benchmarks.run.task_file import stored_result
 
 
 class Progress:
@@ -150,7 +151,7 @@ def claim(run: Run, output: Path) -> ExitStack | Result | None:
 def _finished(run: Run, output: Path) -> Result | None:
     """Returns the stored result of exactly this experiment, or None."""
     try:
-        result = read_result(run.path(output)) if run.path(output).exists() else None
+        result = stored_result(run, output)
     except DataError:
         return None
     return None if result is None or difference_from(run, result) else result
@@ -179,14 +180,14 @@ def remaining(runs: Sequence[Run], output: Path, rerun_changed: bool = False) ->
     corrupt: list[str] = []
     changed: list[str] = []
     for run in runs:
-        path = run.path(output)
         try:
-            found = difference_from(run, read_result(path)) if path.exists() else None
+            stored = stored_result(run, output)
+            found = None if stored is None else difference_from(run, stored)
         except DataError as error:
             corrupt.append(str(error))
             found = None
         if found:
-            changed.append(f"{path} is of another experiment: {found}.")
+            changed.append(f"{run.path(output)} is of another experiment: {found}.")
         if found != "":
             left.append(run)
     if changed and not rerun_changed:

@@ -1,4 +1,4 @@
-"""Stores results: one JSON file for each finished run, written atomically.
+"""Stores results: one JSON file for each finished run, written atomically; `task_file` has those of a whole task in one file.
 
 A result file always belongs to a finished run. It contains the specs, the recipe and the data of the run, so that results with
 other settings are detected and never reused silently.
@@ -12,7 +12,7 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -90,8 +90,6 @@ FORMAT = 2
 FAILED = ".failed.json"
 LIBRARIES = ("lightly", "pytorch-metric-learning")
 """Distributions whose versions matter where implementations are compared."""
-LOOKS = "looks.json"
-"""A file beside the arms of a task; it exists if seeds were added after the results had been analysed."""
 # A list of numbers as json lays it out, a line for each; texts hold no line breaks. Joined to one line for readability.
 _NUMBERS = re.compile(r"\[\n\s+([^\[\]{}\"]*?)\n\s+\]")
 
@@ -199,13 +197,16 @@ def failure_of(run: Run, error: str, trace: str = "") -> Failure:
 def write(run: Run, output: Path, record: Result | Failure) -> None:
     """Writes a result, which replaces the record of an earlier failure, or writes a failure."""
     file = run.path(output) if isinstance(record, Result) else failure_path(run, output)
-    fields = asdict(record)
-    if not fields.get("negatives"):
-        fields.pop("negatives", None)
-    text = json.dumps({"format": FORMAT, **fields}, indent=2, allow_nan=False)
+    text = json.dumps({"format": FORMAT, **fields_of(record)}, indent=2, allow_nan=False)
     write_text(file, _NUMBERS.sub(lambda found: f"[{' '.join(found[1].split())}]", text) + "\n")
     if isinstance(record, Result):
         failure_path(run, output).unlink(missing_ok=True)
+
+
+def fields_of(record: Result | Failure) -> dict[str, Any]:
+    """Returns the fields of a record as they are stored: without those that are empty and need not be there."""
+    optional = [each.name for each in fields(record) if each.default is not MISSING or each.default_factory is not MISSING]
+    return {name: value for name, value in asdict(record).items() if value or name not in optional}
 
 
 def _place(run: Run) -> dict[str, Any]:
@@ -215,13 +216,6 @@ def _place(run: Run) -> dict[str, Any]:
 def failure_path(run: Run, output: Path) -> Path:
     """Returns the path of the failure record of a run."""
     return run.path(output).with_suffix(FAILED)
-
-
-def result_files(folder: Path, pattern: str) -> list[Path]:
-    """Returns the sorted paths of the result files in a folder; ``pattern`` is relative to an ``--output`` folder."""
-    parts = pattern.split("/")
-    tries = (sorted(folder.glob("/".join(parts[inside:]))) for inside in range(len(parts)))
-    return next((found for found in tries if found), [])
 
 
 def read_result(path: Path) -> Result:
@@ -235,17 +229,22 @@ def read_failure(path: Path) -> Failure:
 
 
 def _read(path: Path, kind: type[Record]) -> Record:
-    texts = ("error", "trace") if kind is Failure else ()
-    content = read_object(path, FORMAT, "benchmark file")
-    for part in ("changes", "recipe"):
-        if isinstance(content.get(part), dict):
-            content[part] = _renamed(content[part])
-    record = kind(**check_fields(kind, content, str(path), texts))
+    record = checked(kind, read_object(path, FORMAT, "benchmark file"), str(path))
     # a mismatch would silently attribute the result to another run
     if (slug(record.arm), f"seed-{record.seed}") != (path.absolute().parent.name, path.name.partition(".")[0]):
         raise DataError(f"{path} is a result of arm '{record.arm}', seed {record.seed}, which does not match its path.")
+    return record
+
+
+def checked(kind: type[Record], content: dict[str, Any], where: str) -> Record:
+    """Returns the record that a JSON object has; raises `DataError`, which begins with ``where``, if it has none."""
+    texts = ("error", "trace") if kind is Failure else ()
+    for part in ("changes", "recipe"):
+        if isinstance(content.get(part), dict):
+            content[part] = _renamed(content[part])
+    record = kind(**check_fields(kind, content, where, texts))
     if isinstance(record, Result):
-        _check_parts(record, path)
+        _check_parts(record, where)
     return record
 
 
@@ -264,12 +263,12 @@ def _renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_parts(result: Result, path: Path) -> None:
+def _check_parts(result: Result, where: str) -> None:
     if not {"cpu", "cores", "threads"} <= result.hardware.keys():
-        raise DataError(f"{path}: 'hardware' must have cpu, cores and threads.")
+        raise DataError(f"{where}: 'hardware' must have cpu, cores and threads.")
     course = result.course
     if course and not ({"step", "temperature"} <= course.keys() and len(set(map(len, course.values()))) == 1):
-        raise DataError(f"{path}: 'course' must have step and temperature, and lists of one length.")
+        raise DataError(f"{where}: 'course' must have step and temperature, and lists of one length.")
 
 
 def difference_from(run: Run, result: Result) -> str:

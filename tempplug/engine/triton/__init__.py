@@ -70,10 +70,10 @@ def _log_sum_exp(block: Block, logit_map: LogitMap, *, square: bool = False, mir
     device = block.anchors.device
     scale = torch.ones((), device=device) if plan.scale is None else plan.scale.to(device, torch.float32)
     job = Job(plan, roles, positives.runs, block.precision, square, mirrored)
-    found: tuple[Tensor, ...] = LogSumExp.apply(  # type: ignore[no-untyped-call]
+    sums: tuple[Tensor, ...] = LogSumExp.apply(  # type: ignore[no-untyped-call]
         block.anchors, block.candidates, scale, block.positive_similarity, job
     )
-    return found
+    return sums
 
 
 def _assemble(block: Block, logit_map: LogitMap, positive: Tensor, negative_lse: Tensor) -> RowStatistics:

@@ -112,13 +112,18 @@ def _backward(ctx: Any, upstream: tuple[Tensor, ...]) -> Gradients:
 def _sides(job: Job, scale: Tensor, upstream: list[Tensor], statistics: list[Tensor]) -> tuple[Side, Side, Tensor]:
     """Returns both sides' part in the gradient, and the factor [1] that was taken out of their coefficients."""
     slope = scale.detach() if job.map.kind == "scale" else 1.0
-    coefficients = [each.float() / own[1] * slope for each, own in zip(upstream, statistics, strict=True)]
-    largest = torch.stack([each.abs().amax() for each in coefficients]).amax().clamp(min=torch.finfo(torch.float32).tiny)
+    coefficients = [gradient.float() / side[1] * slope for gradient, side in zip(upstream, statistics, strict=True)]
+    largest = (
+        torch.stack([coefficient.abs().amax() for coefficient in coefficients])
+        .amax()
+        .clamp(min=torch.finfo(torch.float32).tiny)
+    )
     # With 1 the largest coefficient, float16's range holds the pair gradients at its upper end: weights of one in a million
     # would vanish otherwise. The other precisions have range to spare.
     target = 2.0**13 / job.map.steepest if job.precision == torch.float16 else 1.0
     parts = [
-        Side(torch.stack([own[0], each / largest * target]), True) for own, each in zip(statistics, coefficients, strict=True)
+        Side(torch.stack([side[0], coefficient / largest * target]), True)
+        for side, coefficient in zip(statistics, coefficients, strict=True)
     ]
     rows = parts[0]
     # The unused side's tensor is never read.
@@ -130,7 +135,7 @@ def _pivots(job: Job, rows: Side, columns: Side) -> Tensor:
     """Returns [2]: the exponent midway between all sums, and 1 where they are too far apart for it, else 0."""
     if not columns.counts or job.map.kind == "log-odds":
         return torch.zeros(2, device=rows.statistics.device)
-    ends = [torch.aminmax(each.statistics[0]) for each in (rows, columns)]
+    ends = [torch.aminmax(side.statistics[0]) for side in (rows, columns)]
     low = torch.minimum(ends[0].min, ends[1].min)
     high = torch.maximum(ends[0].max, ends[1].max)
     return torch.stack([((low + high) / 2).floor(), (high - low > WIDEST_SPREAD).float()])

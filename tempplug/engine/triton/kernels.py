@@ -40,12 +40,12 @@ def _similarities(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WIDTH: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """Returns the similarities of a tile, BLOCK_K dimensions at a time."""
-    found = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
+    similarities = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)
     for k in range(0, WIDTH, BLOCK_K):
         left = _load_tile(rows + k, row_start, WIDTH, BLOCK_M, BLOCK_K)
         right = _load_tile(columns + k, column_start, WIDTH, BLOCK_N, BLOCK_K)
-        found = tl.dot(left, tl.trans(right), found, input_precision="ieee")
-    return found
+        similarities = tl.dot(left, tl.trans(right), similarities, input_precision="ieee")
+    return similarities
 
 
 @triton.jit
@@ -74,10 +74,10 @@ def _negative(
     negatives_start, extra_start, extra_anchors,
 ):  # fmt: skip
     """Returns which pairs are negatives; anchors and candidates broadcast against each other."""
-    found = (anchor < anchors) & (candidate < candidates) & (candidate >= negatives_start)
-    found = found & (candidate - anchor != tl.where(anchor < positive_split, positive_first, positive_second))
-    found = found & (candidate - anchor != tl.where(anchor < own_split, own_first, own_second))
-    return found & ((candidate < extra_start) | (anchor < extra_anchors))
+    negative = (anchor < anchors) & (candidate < candidates) & (candidate >= negatives_start)
+    negative = negative & (candidate - anchor != tl.where(anchor < positive_split, positive_first, positive_second))
+    negative = negative & (candidate - anchor != tl.where(anchor < own_split, own_first, own_second))
+    return negative & ((candidate < extra_start) | (anchor < extra_anchors))
 
 
 @triton.jit

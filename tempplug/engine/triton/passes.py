@@ -117,7 +117,7 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
 
     The block must not be wider than registers hold; the pivots are those of `tempplug.engine.triton.autograd`.
     """
-    own, other = (columns, rows) if swapped else (rows, columns)
+    side, other = (columns, rows) if swapped else (rows, columns)
     count = work.roles["candidates" if swapped else "anchors"]
     result = torch.empty(count, work.dimension, dtype=torch.float32, device=gain.device)
     tile = work.tiles.gradient(work.width, work.map.steep, work.square)
@@ -130,7 +130,7 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
             "columns": work.anchors if swapped else work.candidates,
             "result": result,
             "factor": work.factor,
-            "row_statistics": own.statistics,
+            "row_statistics": side.statistics,
             "column_statistics": other.statistics,
             "pivots": pivots,
             "gain": gain,
@@ -138,7 +138,7 @@ def gradient_of(work: Work, rows: Side, columns: Side, pivots: Tensor, gain: Ten
         **work.arguments,
         DETACH=work.map.detach,
         SWAPPED=swapped,
-        ROW=own.counts,
+        ROW=side.counts,
         COLUMN=other.counts,
         DIMENSION=work.dimension,
     )
@@ -160,7 +160,7 @@ def gradients_by_slabs(
     if square:
         of_candidates = of_anchors
     pieces = plan.slabs(0, count), plan.slabs(0 if square else work.roles["negatives_start"], width)
-    height, stride = (max(_even(end - begin) for begin, end in each) for each in pieces)
+    height, stride = (max(_even(end - begin) for begin, end in spans) for spans in pieces)
     slab = torch.empty(height, stride, dtype=work.anchors.dtype, device=device)
     for top, bottom in pieces[0]:
         for left, right in pieces[1]:
@@ -173,9 +173,9 @@ def gradients_by_slabs(
                 _add(of_anchors[top:bottom], slab[: bottom - top, :broad], work.candidates[left : left + broad])
             if of_candidates is not None and not (square and left == top):
                 _add(of_candidates[left:right], slab[:tall, : right - left].T, work.anchors[top : top + tall])
-    for each in (of_anchors, None if square else of_candidates):
-        if each is not None:
-            each.mul_(gain)
+    for gradient in (of_anchors, None if square else of_candidates):
+        if gradient is not None:
+            gradient.mul_(gain)
     return of_anchors, None if square else of_candidates
 
 

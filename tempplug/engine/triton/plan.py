@@ -100,17 +100,17 @@ def _plan_profile(profile: ProfileMap) -> MapPlan:
 
 def plan_roles(roles: PairRoles) -> dict[str, int] | None:
     """Returns the roles as the numbers that kernels take, or None where positions alone do not tell them."""
-    pairings = [each for each in (roles.positives, roles.ignored) if each is not None]
-    if roles.positives is None or any(not 0 < len(each.runs) < 3 for each in pairings) or roles.negative_mask is not None:
+    pairings = [pairing for pairing in (roles.positives, roles.ignored) if pairing is not None]
+    if roles.positives is None or any(not 0 < len(pairing.runs) < 3 for pairing in pairings) or roles.negative_mask is not None:
         return None
     positive = _split(roles.positives)
     # Where no candidate is the anchor itself, leaving out the positive twice costs nothing.
-    own = positive if roles.ignored is None else _split(roles.ignored)
+    ignored = positive if roles.ignored is None else _split(roles.ignored)
     return {
         "anchors": roles.anchors,
         "candidates": roles.candidates,
         **dict(zip(("positive_split", "positive_first", "positive_second"), positive, strict=True)),
-        **dict(zip(("own_split", "own_first", "own_second"), own, strict=True)),
+        **dict(zip(("own_split", "own_first", "own_second"), ignored, strict=True)),
         "negatives_start": roles.negatives_start,
         "extra_start": roles.candidates if roles.extra_start is None else roles.extra_start,
         "extra_anchors": roles.anchors if roles.extra_start is None else roles.extra_anchors,

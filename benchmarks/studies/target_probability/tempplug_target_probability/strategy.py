@@ -76,9 +76,13 @@ class TargetProbability(Strategy):
         """Moves the temperature by the anchors of all processes that have a positive and a negative."""
         seen = (statistics.positive_count > 0) & statistics.negative_lse.isfinite()
         probability = torch.sigmoid(statistics.positive_lse - statistics.negative_lse)
-        (found,) = of_all_processes(probability[seen])
-        if len(found):
-            mean = found.mean() if self.mean == "plain" else found.square().sum() / found.sum().clamp_min(1e-30)
+        (probabilities,) = of_all_processes(probability[seen])
+        if len(probabilities):
+            mean = (
+                probabilities.mean()
+                if self.mean == "plain"
+                else probabilities.square().sum() / probabilities.sum().clamp_min(1e-30)
+            )
             moved = self.log_temperature + self.rate * (mean - self.probability)
-            low, high = (math.log(each) for each in self.bounds().values())
+            low, high = (math.log(bound) for bound in self.bounds().values())
             self.log_temperature.copy_(moved.clamp(low, high))

@@ -25,3 +25,39 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
+
+// Rows of the table of tasks, and the folds below, of the chosen family, with the outcome and all words of the search.
+const form = document.querySelector("form.filter");
+if (form) {
+  const rows = [...document.querySelectorAll("table.tasks tbody")];
+  const fold = row => document.getElementById(row.querySelector("a").hash.slice(1)).closest("details");
+  const update = () => {
+    const {family, result, text} = Object.fromEntries(new FormData(form));
+    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+    let shown = 0;
+    for (const row of rows) {
+      const all = `${row.textContent} ${row.dataset.words}`.toLowerCase();
+      const found = (!family || row.dataset.family === family) && (!result || row.rows[0].cells[6].textContent.includes(result))
+        && words.every(word => all.includes(word));
+      row.hidden = fold(row).hidden = !found;
+      shown += found;
+    }
+    for (const group of document.querySelectorAll("details.family:has(section)")) {
+      group.hidden = !group.querySelector("details.task:not([hidden])");
+    }
+    form.querySelector("output").value = `${shown} of ${rows.length} tasks`;
+  };
+  form.addEventListener("input", update);
+  form.addEventListener("submit", event => event.preventDefault());
+  update();
+}
+
+// A link to a task unfolds it.
+const unfold = () => {
+  const target = location.hash && document.getElementById(location.hash.slice(1));
+  for (let each = target; each; each = each.parentElement) if (each.tagName === "DETAILS") each.open = true;
+  if (target) target.scrollIntoView();
+};
+addEventListener("hashchange", unfold);
+document.addEventListener("click", event => { if (event.target.hash === location.hash) unfold(); });
+unfold();
