@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 import tempplug
 import tempplug.objectives
@@ -98,6 +99,18 @@ def test_the_changelog_has_the_version_on_a_page(root: Path) -> None:
     lines = sections[tempplug.__version__].splitlines()
     assert len(lines) <= 120
     assert max(map(len, lines)) <= 130
+
+
+def test_issue_forms_are_complete(root: Path) -> None:
+    """GitHub leaves out a form that lacks one of these, without a word."""
+    forms = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (root / ".github" / "ISSUE_TEMPLATE").glob("*.yml")}
+    assert set(forms) == {"bug", "wrong_number", "feature"}
+    for name, form in forms.items():
+        assert {"name", "description", "body"} <= set(form), name
+        fields = [each["id"] for each in form["body"]]
+        assert len(set(fields)) == len(fields), name
+        assert {each["type"] for each in form["body"]} <= {"input", "textarea", "checkboxes"}, name
+        assert all(each["attributes"]["label"] for each in form["body"]), name
 
 
 def test_every_extra_that_a_declaration_names_exists(root: Path) -> None:
