@@ -23,7 +23,7 @@ from tempplug.call.reduction import raise_if_nonfinite
 from tempplug.call.ring import check_ring
 from tempplug.call.run import Run, dense_logits
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
+from tempplug.distributed import LossGroup, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.inputs import check_tensor
@@ -118,7 +118,7 @@ class ContrastiveLoss(nn.Module):
         if gather == "ring":
             check_ring(self.layout, self.objective, engine)
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
-        self.group = None if group is None else Processes(group, gather)
+        self.group = None if group is None else LossGroup(group, gather)
         self.memory = Memory()
 
     def forward(

@@ -256,7 +256,7 @@ class Backward:
         (left, right), logit_map = self.work.factors, self.work.map
         similarity = gemm.outer(select(left, tile.rows), select(right, tile.columns))
         with torch.enable_grad():
-            bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)
+            bound = logit_map if logit_map.uniform else logit_map.restrict(tile.rows or EVERY, tile.columns or EVERY)
             return torch.autograd.grad(bound.logit(similarity), self.work.learned, weights, allow_unused=True)
 
     def _add_learned(self, rows: None, gradients: tuple[Tensor | None, ...]) -> None:

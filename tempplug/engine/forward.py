@@ -37,7 +37,7 @@ def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
     if logit_map.uniform:
         return logit_map
     rows = torch.arange(roles.anchors, device=roles.device)
-    return logit_map.at(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
+    return logit_map.restrict(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ class Pass:
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
         """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
         similarity = self._product(tile)
-        bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
+        bound = self.map if self.map.uniform else self.map.restrict(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         terms, weights = self._terms_of(tile, similarity) if self.terms else ((), ())
         tile_values = self._values(bound, similarity, positive, terms, summed, weighed)
@@ -252,7 +252,7 @@ class Pass:
         added: list[Tensor] = []
         weights: list[Tensor] = []
         for term in self.terms:
-            of_tile = term.at(tile.rows or EVERY, tile.columns or EVERY)
+            of_tile = term.restrict(tile.rows or EVERY, tile.columns or EVERY)
             if isinstance(of_tile, WeightMap) and not (self.shifted or self.pair):
                 weights.append(of_tile.weight(similarity))
             else:

@@ -42,14 +42,14 @@ def tiled_statistics(
         work, operands, torch.is_grad_enabled() and block.keeps, offset, *rows, *learned
     )
     if roles.positives is not None and not roles.positives.runs:
-        logit = similarity  # of no positive any number does
+        logit = similarity  # unused without positives
     elif logit is None:  # a map that learns, of whose curve autograd finds the gradient
         logit = at_positives(logit_map, roles).logit(similarity)
     counts = roles.positive_count
     if positive is None:
         positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
     elif pair is None and roles.fewest_positives < 2:
-        # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
+        # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Unused without positives.
         positive = torch.where(counts <= 1, logit, positive)
     negative_count = roles.negative_count if work.count is None else work.count.sums.long()
     statistics = [RowStatistics(logit, similarity, positive, negative, counts, negative_count, work.mean, top)]
