@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.call.between_calls import Unchanged
-from tempplug.call.compiler import OUTSIDE, left_out, takes_in
+from tempplug.call.compiler import OUTSIDE, stays_outside, takes_in
 from tempplug.call.memory import Memory
 from tempplug.call.parts import Parts
 from tempplug.call.read import device_of, split_heads
@@ -312,7 +312,7 @@ class ContrastiveLoss(nn.Module):
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
-    @left_out(OUTSIDE)
+    @stays_outside(OUTSIDE)
     def _loss(
         self,
         view_a: Embeddings,

@@ -36,7 +36,7 @@ def dense_statistics(
     for term in terms:
         of_negatives = of_negatives + term.restrict(EVERY, columns).term(similarity.detach())
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
-    left_out = roles.left_out(*indices)
+    left_out = roles.not_negative(*indices)
     without, negative_count = roles.without_negatives, roles.negative_count
     if terms:
         left_out = left_out | (of_negatives.detach() == -torch.inf)

@@ -99,7 +99,7 @@ def operands_of(block: Block) -> tuple[Operands, Sequence[Tensor]]:
     return Operands(len(rows)), rows
 
 
-class Rows(torch.autograd.Function):
+class TiledStatistics(torch.autograd.Function):
     """A pass, with gradient."""
 
     @staticmethod
@@ -124,7 +124,7 @@ class Rows(torch.autograd.Function):
         if torch.is_autocast_enabled(device):
             # Tiles are float32 also where the backward pass is called inside an autocast region.
             with torch.autocast(device, enabled=False):
-                return Rows.backward(ctx, *gradients)
+                return TiledStatistics.backward(ctx, *gradients)
         _ = ctx.saved_tensors  # raises where one was changed in place, or the graph is gone
         operands, (_, _, _, of_offset, *wanted) = ctx.operands, ctx.needs_input_grad
         needed, of_learned = wanted[: operands.tensor_count], wanted[operands.tensor_count :]
@@ -141,4 +141,4 @@ class Rows(torch.autograd.Function):
 
 
 # Without what `torch.autograd.Function` does for the transforms of `torch.func`, which take the dense engine.
-apply_rows: Any = super(torch.autograd.Function, Rows).apply
+apply_rows: Any = super(torch.autograd.Function, TiledStatistics).apply
