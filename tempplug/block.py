@@ -153,7 +153,7 @@ class Block:
         """Returns the sum of some terms of pairs, in the shape of their similarities."""
         total = torch.zeros_like(similarity)
         for term_map in terms:
-            total = total + term_map.at(rows, columns, paired).term(similarity)
+            total = total + term_map.restrict(rows, columns, paired).term(similarity)
         return total
 
 

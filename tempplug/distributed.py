@@ -30,7 +30,7 @@ REFUSED = -1
 MARKING = 1 << 14
 
 
-class Processes:
+class LossGroup:
     """The processes that contrast their rows: a ``ProcessGroup``, or a one-dimensional ``DeviceMesh``; else `ConfigError`."""
 
     def __init__(self, group: Any, gather: Gather) -> None:
@@ -45,7 +45,7 @@ class Processes:
                 f"group={group!r} must be a torch.distributed.ProcessGroup or one dimension of a DeviceMesh, e.g. mesh['dp']."
             )
 
-    def __deepcopy__(self, memo: Any) -> Processes:
+    def __deepcopy__(self, memo: Any) -> LossGroup:
         """Returns itself: copies of a loss have the same processes."""
         return self
 
@@ -54,11 +54,11 @@ class Processes:
         raise ConfigError("a loss with group= cannot be pickled: its processes exist in this run alone. Save its state_dict().")
 
 
-_processes: ContextVar[Processes | None] = ContextVar("processes", default=None)
+_processes: ContextVar[LossGroup | None] = ContextVar("processes", default=None)
 
 
 @contextmanager
-def using_group(processes: Processes | None) -> Iterator[None]:
+def using_group(processes: LossGroup | None) -> Iterator[None]:
     """Makes all functions of this module use these processes during the block; None means the default group."""
     token = _processes.set(processes)
     try:
@@ -67,7 +67,7 @@ def using_group(processes: Processes | None) -> Iterator[None]:
         _processes.reset(token)
 
 
-def chosen_processes() -> Processes | None:
+def chosen_processes() -> LossGroup | None:
     """Returns the processes that `using_group` has set; None means the default group."""
     return _processes.get()
 

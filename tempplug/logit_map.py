@@ -10,9 +10,11 @@ from typing import Any
 from torch import Tensor
 
 from tempplug.errors import ConfigError
+from tempplug.renamed import follow
 
 LOG2E = math.log2(math.e)
 Rows = slice | Tensor
+RENAMED = {"at": "restrict", "against": "with_candidates"}
 
 
 class LogitMap(ABC):
@@ -38,6 +40,7 @@ class LogitMap(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        follow(cls, RENAMED)
         namespace = cls.__dict__
         if "logit" in namespace or "slope" in namespace:
             for name in ("bound", "linear", "logit_and_slopes_", "exponential_and_slopes_"):
@@ -61,7 +64,7 @@ class LogitMap(ABC):
     def temperature(self, similarity: Tensor) -> Tensor:
         """Returns similarity / logit, the temperature in force, for logs and plots."""
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         """Returns the map bound to a tile, or to index pairs.
 
         Args:
@@ -71,7 +74,7 @@ class LogitMap(ABC):
         """
         return self
 
-    def against(self, candidates: Sequence[Tensor]) -> LogitMap:
+    def with_candidates(self, candidates: Sequence[Tensor]) -> LogitMap:
         """Returns the map of the same anchors and other candidates, those of another process in a ring.
 
         ``candidates`` are their rows of each of `products`. A map that knows candidates in another way overrides this, as does
@@ -84,7 +87,7 @@ class LogitMap(ABC):
             return self
         raise ConfigError(
             f"gather='ring' has the candidates of one process at a time, and logit map {type(self).__name__} does not say how "
-            "it is for these alone: use gather=True, or implement its method against()."
+            "it is for these alone: use gather=True, or implement its method with_candidates()."
         )
 
     def tensors(self) -> tuple[Tensor, ...]:
@@ -110,3 +113,6 @@ class LogitMap(ABC):
         """Returns what `logit_and_slopes_` does, with exp(logit) in place of the logit."""
         logit, *slopes = self.logit_and_slopes_(similarity)
         return logit.exp2_(), *slopes  # several times faster than exp on a CPU
+
+
+follow(LogitMap, RENAMED)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.call.between_calls import Unchanged
-from tempplug.call.compiler import OUTSIDE, left_out, takes_in
+from tempplug.call.compiler import OUTSIDE, stays_outside, takes_in
 from tempplug.call.memory import Memory
 from tempplug.call.parts import Parts
 from tempplug.call.read import device_of, split_heads
@@ -23,7 +23,7 @@ from tempplug.call.reduction import raise_if_nonfinite
 from tempplug.call.ring import check_ring
 from tempplug.call.run import Run, dense_logits
 from tempplug.create import create_negatives, create_objective, create_strategy, message_of_unknown
-from tempplug.distributed import Processes, chosen_processes, refused_together, using_group
+from tempplug.distributed import LossGroup, chosen_processes, refused_together, using_group
 from tempplug.engine.dispatch import check_engine
 from tempplug.errors import ConfigError
 from tempplug.inputs import check_tensor
@@ -118,7 +118,7 @@ class ContrastiveLoss(nn.Module):
         if gather == "ring":
             check_ring(self.layout, self.objective, engine)
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)
-        self.group = None if group is None else Processes(group, gather)
+        self.group = None if group is None else LossGroup(group, gather)
         self.memory = Memory()
 
     def forward(
@@ -312,7 +312,7 @@ class ContrastiveLoss(nn.Module):
         """Shows layout, reduction and engine in ``print(loss)``."""
         return f"layout={self.layout.name}, reduction={self.reduction}, gather={self.gather}, engine={self.engine}"
 
-    @left_out(OUTSIDE)
+    @stays_outside(OUTSIDE)
     def _loss(
         self,
         view_a: Embeddings,

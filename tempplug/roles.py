@@ -112,9 +112,9 @@ class PairRoles:
 
     def negative(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are negatives, in the broadcast shape of the two index tensors."""
-        return ~self.left_out(rows, columns)
+        return ~self.not_negative(rows, columns)
 
-    def left_out(self, rows: Tensor, columns: Tensor) -> Tensor:
+    def not_negative(self, rows: Tensor, columns: Tensor) -> Tensor:
         """Returns whether these pairs are no negatives, in the broadcast shape of the two index tensors."""
         conditions = [columns == pairing.columns(rows) for pairing in (self.positives, self.ignored) if pairing is not None]
         if self.negatives_start:

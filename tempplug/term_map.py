@@ -8,13 +8,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tempplug.renamed import follow
 from tempplug.transforms import transformed
 
 Rows = slice | Tensor
+RENAMED = {"at": "restrict"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +27,8 @@ class Keys:
     of_anchors: Tensor
     of_candidates: Tensor
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> Keys:
-        """Returns the keys of a tile or of index pairs; arguments as of `TermMap.at`."""
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> Keys:
+        """Returns the keys of a tile or of index pairs; arguments as of `TermMap.restrict`."""
         keys = self.of_anchors[rows]
         return Keys(keys if paired else keys[:, None], self.of_candidates[columns])
 
@@ -53,12 +56,16 @@ class TermMap(ABC):
     bound: float = float("inf")
     symmetric: bool = False
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        follow(cls, RENAMED)
+
     @abstractmethod
     def term(self, similarity: Tensor) -> Tensor:
         """Returns what is added to the logits, in nats, broadcastable to the shape of ``similarity``, which is only read."""
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
-        """Returns the term bound to a tile or to index pairs; itself unless overridden; arguments as of `LogitMap.at`."""
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+        """Returns the term bound to a tile or to index pairs; itself unless overridden; arguments as of `LogitMap.restrict`."""
         return self
 
 
@@ -83,12 +90,16 @@ class LeftOut(WeightMap):
         self.keys, self.equal, self.spared = keys, equal, spared
         self.symmetric = keys.of_anchors is keys.of_candidates and spared is None
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
         spared = None if self.spared is None else self.spared[columns]
-        return LeftOut(self.keys.at(rows, columns, paired), self.equal, spared)
+        return LeftOut(self.keys.restrict(rows, columns, paired), self.equal, spared)
 
     def weight(self, similarity: Tensor) -> Tensor:
         """Returns 0 or 1."""
         weights = self.keys.equal(similarity, other=self.equal)
         return weights if self.spared is None else torch.maximum(weights, self.spared.to(weights.dtype))
+
+
+follow(Keys, RENAMED)
+follow(TermMap, RENAMED)

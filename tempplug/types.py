@@ -135,7 +135,7 @@ class Auxiliary:
 
     Attributes:
         positive_similarity: [G] as in `Batch`.
-        second: the statistics of a second pass without gradient, where `tempplug.Objective.second_map` returned a map.
+        second: the statistics of a second pass without gradient, where `tempplug.Objective.reference_map` returned a map.
         observed: [N] what `tempplug.Objective.observe` returned; None in evaluation mode.
     """
 

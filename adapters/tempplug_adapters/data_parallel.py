@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 import tempplug
-from tempplug.distributed import Processes
+from tempplug.distributed import LossGroup
 
 
 def use_accelerate(losses: nn.Module, accelerator: Any) -> None:
@@ -36,6 +36,6 @@ def use_mesh(losses: nn.Module, mesh: Any, dimension: str) -> None:
     for each in losses.modules():
         if isinstance(each, tempplug.ContrastiveLoss) and each.gather and each.group is None and mesh is not None:
             try:
-                each.group = Processes(mesh[dimension], each.gather)
+                each.group = LossGroup(mesh[dimension], each.gather)
             except KeyError:  # one data-parallel process
                 each.gather = False

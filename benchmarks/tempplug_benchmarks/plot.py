@@ -77,7 +77,7 @@ def curves(spec: str, positive_similarity: float = 0.8, epoch: float = 0.0) -> l
         return [_curve(spec, whole)]
     found: dict[tuple[float, ...], tuple[Curve, list[str]]] = {}
     for row, name in enumerate(names):
-        curve = _curve(spec, whole.at(slice(row, row + 1), slice(0, POINTS)))
+        curve = _curve(spec, whole.restrict(slice(row, row + 1), slice(0, POINTS)))
         found.setdefault(tuple(curve.logit.tolist()), (curve, []))[1].append(name)
     return [replace(curve, label=f"{spec}, {_together(anchors)}") for curve, anchors in found.values()]
 

@@ -60,7 +60,7 @@ def takes_in(
     return parts.engine == "dense" or (parts.engine == "auto" and pairs <= largest)
 
 
-def left_out(reason: str) -> Callable[[F], F]:
+def stays_outside(reason: str) -> Callable[[F], F]:
     """Returns a decorator for functions that stay outside of graphs, uncompiled; ``fullgraph=True`` reports the reason."""
 
     def decorate(function: F) -> F:

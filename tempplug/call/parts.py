@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from tempplug.distributed import Processes
+from tempplug.distributed import LossGroup
 from tempplug.layouts import PairLayout
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
@@ -29,7 +29,7 @@ class Parts(NamedTuple):
     terms: tuple[NegativeTerm, ...]
     engine: EngineName
     gather: Gather
-    group: Processes | None
+    group: LossGroup | None
     reduction: Reduction
 
     @property

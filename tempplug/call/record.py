@@ -59,7 +59,7 @@ def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
         there = block.term(block.excluded, rows, columns, negatives, True) == 0
         rows, columns, negatives = rows[there], columns[there], negatives[there]
     terms = block.term(block.terms, rows, columns, negatives, True)
-    temperatures = [block.logit_map.at(rows, columns, paired=True).temperature(negatives)]
+    temperatures = [block.logit_map.restrict(rows, columns, paired=True).temperature(negatives)]
     if block.statistics is None:
         return temperatures[0], negatives, terms
     if roles.positives is not None:
@@ -68,7 +68,7 @@ def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
     else:
         rows, columns = _some_positives(roles)
     positives = block.similarity(rows, columns)
-    temperatures.append(block.logit_map.at(rows, columns, paired=True).temperature(positives))
+    temperatures.append(block.logit_map.restrict(rows, columns, paired=True).temperature(positives))
     return torch.cat(temperatures), negatives, terms
 
 
@@ -79,7 +79,7 @@ def _effective_negatives(block: Block) -> Tensor:
     rows = torch.arange(0, roles.anchors, -(-roles.anchors // looked_at), device=roles.device)
     columns = torch.arange(roles.candidates, device=roles.device)
     similarity = block.anchors[rows] @ block.candidates.T if block.scores is None else block.scores[rows]
-    bound = block.logit_map.at(rows, slice(None))
+    bound = block.logit_map.restrict(rows, slice(None))
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
     if block.terms or block.excluded:

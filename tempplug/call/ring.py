@@ -176,7 +176,7 @@ class _Call:
 
     def _products(self, number: int, logit_map: LogitMap) -> list[Load]:
         """Returns the rows of candidates that a map reads beside the similarity."""
-        logit_map.against([right for _, right in logit_map.products])  # raises where it cannot
+        logit_map.with_candidates([right for _, right in logit_map.products])  # raises where it cannot
         block, views = self.blocks[number], self.ring.views
         of_views = sum(name != HARD for name in block.arguments[1]) if block.everyone else 0
         of_hard = views.hard_sizes if HARD in block.arguments[1] else [0] * views.rows.world
@@ -220,7 +220,7 @@ class _Call:
                 if not block.roles.candidates:
                     continue
                 places = [(tensor, load.place) for load, tensor in zip(self.loads, tensors, strict=True)]
-                logit_map = logit_map.against([tensor for tensor, place in places if place[0] == number])
+                logit_map = logit_map.with_candidates([tensor for tensor, place in places if place[0] == number])
                 block.terms = self._terms(local_block, block, views, (owner, number))
             block.positive_similarity = block.roles.positive_similarity(*block.detached)
             mean, count = self.wanted.negative_similarity and merging, self.wanted.negative_count and merging
@@ -356,7 +356,7 @@ def _merged(first: RowStatistics, second: RowStatistics, summed: bool) -> RowSta
     return RowStatistics(
         positive_logit=shares[0] * first.positive_logit + shares[1] * second.positive_logit,
         positive_similarity=shares[0] * first.positive_similarity + shares[1] * second.positive_similarity,
-        positive_lse=positive if summed else positive.masked_fill(count == 0, 0.0),  # of no positive any number does
+        positive_lse=positive if summed else positive.masked_fill(count == 0, 0.0),  # unused without positives
         negative_lse=negative,
         positive_count=count,
         negative_count=first.negative_count + second.negative_count,

@@ -142,7 +142,7 @@ class Run(Call):
         elif self.observing:
             block.logit_map, block.must_observe = self._observing_map(block.batch, number), not self.again
         else:
-            block.logit_map = parts.objective.first_map(parts.strategy.prepare(block.batch))
+            block.logit_map = parts.objective.training_map(parts.strategy.prepare(block.batch))
 
     def _prepare_terms(self, block: Block, views: Views, blocks: list[Block], number: int) -> None:
         """Sets the terms of a block by its number.
@@ -198,7 +198,7 @@ class Run(Call):
         """
         strategy, call, name = self.parts.strategy, self.remembered, ("map", number)
         if call is None or not self.again:
-            logit_map = self.parts.objective.first_map(strategy.prepare(batch))
+            logit_map = self.parts.objective.training_map(strategy.prepare(batch))
             if call is not None:  # a map that learns holds the graph of its call, which must not be kept alive
                 call.made[name] = None if logit_map.tensors() else logit_map
             return logit_map
@@ -293,7 +293,7 @@ class Run(Call):
         """Returns the statistics of a second pass without gradient, where the objective has a map for one."""
         maps: list[LogitMap] = []
         for block in blocks:
-            second = self.parts.objective.second_map(block.logit_map)
+            second = self.parts.objective.reference_map(block.logit_map)
             if second is None:
                 return None
             maps.append(second)
@@ -349,5 +349,5 @@ def dense_logits(
             index=check_integers("index", index, device, size),
             uncertainty=checked,
         )
-        bound = strategy.prepare(batch).at(slice(None), slice(None))
+        bound = strategy.prepare(batch).restrict(slice(None), slice(None))
         return bound.logit(anchors @ candidates.T)

@@ -90,7 +90,7 @@ class Backward:
         of_class: [N] gradient of each positive's similarity, added by class sums; None unless labels give the positives.
         in_tiles: [N] the same, added tile by tile; None unless masks give the positives.
         one_set: whether the candidates are the anchors.
-        triangle: whether a tile represents its mirror image as well, see `tempplug.engine.tiles.Plan`.
+        triangle: whether a tile represents its mirror image as well, see `tempplug.engine.tiles.Tiling`.
         scaled: whether the gradient of a linear map's scale is wanted.
         out: the gradients of both factors of each product; None where not wanted, or where both are the same rows.
     """
@@ -124,7 +124,7 @@ class Backward:
         of_anchors, of_candidates, _, *of_learned = wants
         self.of_learned: list[Tensor | None] = [None] * len(of_learned)
         (anchors, candidates), *others = work.products
-        self.one_set, self.triangle = candidates is anchors, work.plan.triangle
+        self.one_set, self.triangle = candidates is anchors, work.tiling.triangle
         self.scaled = scale is not None and bool(self.of_learned)
         # The scale's gradient needs those of anchors and candidates apart.
         first, second = of_anchors or self.scaled, of_candidates or (self.scaled and self.one_set != self.triangle)
@@ -137,7 +137,7 @@ class Backward:
     def run(self) -> tuple[list[Pair], list[Tensor | None]]:
         """Returns the gradients of the anchors and candidates of each product, and those of what the map learns."""
         work = self.work
-        for additions in in_order(self._products_of, work.plan.tiles, work.threads):
+        for additions in in_order(self._products_of, work.tiling.tiles, work.threads):
             for add, rows, addend in additions:
                 add(rows, addend)
         out = [(first.whole() if first else None, second.whole() if second else None) for first, second in self.out]
@@ -256,7 +256,7 @@ class Backward:
         (left, right), logit_map = self.work.factors, self.work.map
         similarity = gemm.outer(select(left, tile.rows), select(right, tile.columns))
         with torch.enable_grad():
-            bound = logit_map if logit_map.uniform else logit_map.at(tile.rows or EVERY, tile.columns or EVERY)
+            bound = logit_map if logit_map.uniform else logit_map.restrict(tile.rows or EVERY, tile.columns or EVERY)
             return torch.autograd.grad(bound.logit(similarity), self.work.learned, weights, allow_unused=True)
 
     def _add_learned(self, rows: None, gradients: tuple[Tensor | None, ...]) -> None:

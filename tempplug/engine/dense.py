@@ -30,13 +30,13 @@ def dense_statistics(
     columns = slice(roles.negatives_start, None)
     if similarity is None:
         similarity = dense_similarity(block)
-    logits = logit_map.at(EVERY, columns).logit(similarity)
+    logits = logit_map.restrict(EVERY, columns).logit(similarity)
     indices = roles.tile(EVERY, columns)
     of_negatives = logits
     for term in terms:
-        of_negatives = of_negatives + term.at(EVERY, columns).term(similarity.detach())
+        of_negatives = of_negatives + term.restrict(EVERY, columns).term(similarity.detach())
     # Map first, mask second: a mask of -inf before the division by a learned temperature makes its gradient NaN.
-    left_out = roles.left_out(*indices)
+    left_out = roles.not_negative(*indices)
     without, negative_count = roles.without_negatives, roles.negative_count
     if terms:
         left_out = left_out | (of_negatives.detach() == -torch.inf)
@@ -63,7 +63,7 @@ def dense_statistics(
     if roles.positives is not None and roles.negatives_start:
         anchors = indices[0].squeeze(1)
         positive_similarity = torch.linalg.vecdot(block.anchors, roles.partners(block.candidates))
-        positive_logit = logit_map.at(anchors, roles.positives.columns(anchors), paired=True).logit(positive_similarity)
+        positive_logit = logit_map.restrict(anchors, roles.positives.columns(anchors), paired=True).logit(positive_similarity)
     else:
         # From the matrix, which is there: a compiler finds them on its way over the rows.
         positive = roles.positive(*indices)

@@ -16,7 +16,7 @@ from torch import Tensor
 from tempplug.block import Block
 from tempplug.engine import gemm, workers
 from tempplug.engine.sums import LARGEST_LOGIT, LN2, Addition, Sums, select
-from tempplug.engine.tiles import Marks, Tile, make_plan
+from tempplug.engine.tiles import Marks, Tile, make_tiling
 from tempplug.engine.workers import in_order
 from tempplug.logit_map import LOG2E, LogitMap
 from tempplug.pair_functions import PairFunction
@@ -37,7 +37,7 @@ def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
     if logit_map.uniform:
         return logit_map
     rows = torch.arange(roles.anchors, device=roles.device)
-    return logit_map.at(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
+    return logit_map.restrict(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
 
 
 @dataclass(slots=True)
@@ -118,14 +118,14 @@ class Pass:
         half = roles.square and logit_map.symmetric and not wanted.needs_pairs
         for term in terms:
             half = half and term.symmetric
-        self.plan = make_plan(roles.shape, half, mirrored, anchors.device)
+        self.tiling = make_tiling(roles.shape, half, mirrored, anchors.device)
         self.marks = None if roles.positives is not None else Marks(roles, anchors.dtype)
         self.similarity = block.positive_similarity
         bound = logit_map.bound
         self.safe = self.pair is not None or (bound <= LARGEST_LOGIT and not terms)
         self.shifted = not self.safe and (not anchors.is_cpu or LARGEST_LOGIT < bound < math.inf)
         self.saved: dict[Tile, tuple[Tensor, tuple[Tensor, ...]]] = {}
-        worth = anchors.is_cpu and self.plan.pairs >= workers.WORTH_THREADS
+        worth = anchors.is_cpu and self.tiling.pairs >= workers.WORTH_THREADS
         self.threads = torch.get_num_threads() if worth else 1
 
     def forward(self, keep: bool) -> tuple[Tensor | None, ...]:
@@ -146,8 +146,8 @@ class Pass:
         needs_weights = several or self.shifted or self.learned or self.wanted.top or self.learns_offset
         self.folded = not (needs_weights or len(self.products) > 1)
         slopes = 0 if self.map.linear or self.folded else len(self.products)
-        self.keeps = keep and self.plan.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
-        for additions in in_order(self._sums_of, self.plan.tiles, self.threads):
+        self.keeps = keep and self.tiling.pairs * (1 + slopes) <= (KEPT if anchors.is_cpu else GPU_KEPT)
+        for additions in in_order(self._sums_of, self.tiling.tiles, self.threads):
             for add, rows, addend in additions:
                 add(rows, addend)
         if not (self.safe or self.shifted):
@@ -157,7 +157,7 @@ class Pass:
                 return self.forward(keep)
         if self.wanted.negative_similarity:
             self.mean = self._mean_similarity()
-        return self._found()
+        return self._results()
 
     def _sums_of(self, tile: Tile) -> list[Addition]:
         """Returns what a tile adds to each sum, and keeps what the backward pass needs of it."""
@@ -198,7 +198,7 @@ class Pass:
     def tile(self, tile: Tile, *, summed: bool = True, weighed: bool = True) -> Values:
         """Returns what a tile holds; of a pair function the values if ``summed``, and the weights if ``weighed``."""
         similarity = self._product(tile)
-        bound = self.map if self.map.uniform else self.map.at(tile.rows or EVERY, tile.columns or EVERY)
+        bound = self.map if self.map.uniform else self.map.restrict(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         terms, weights = self._terms_of(tile, similarity) if self.terms else ((), ())
         tile_values = self._values(bound, similarity, positive, terms, summed, weighed)
@@ -252,7 +252,7 @@ class Pass:
         added: list[Tensor] = []
         weights: list[Tensor] = []
         for term in self.terms:
-            of_tile = term.at(tile.rows or EVERY, tile.columns or EVERY)
+            of_tile = term.restrict(tile.rows or EVERY, tile.columns or EVERY)
             if isinstance(of_tile, WeightMap) and not (self.shifted or self.pair):
                 weights.append(of_tile.weight(similarity))
             else:
@@ -324,7 +324,7 @@ class Pass:
         """Returns the softmax-weighted mean similarity of each row's negatives, [N]."""
         mean, lse = torch.zeros_like(self.negative.sums), self.negative.result(True)
         lse.masked_fill_(lse == -math.inf, math.inf)  # a row without negatives has no shares
-        for tile in self.plan.tiles:
+        for tile in self.tiling.tiles:
             tile_values = self.tile(tile)
             values = tile_values.values if tile_values.positive is None else self._parts(tile_values)[1]
             row_lse = select(lse, tile.rows)[:, None]
@@ -332,7 +332,7 @@ class Pass:
             select(mean, tile.rows).add_(softmax.mul_(tile_values.similarity).sum(1))
         return mean
 
-    def _found(self) -> tuple[Tensor | None, ...]:
+    def _results(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
         logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
         if self.scale is not None:

@@ -42,14 +42,14 @@ def tiled_statistics(
         work, operands, torch.is_grad_enabled() and block.keeps, offset, *rows, *learned
     )
     if roles.positives is not None and not roles.positives.runs:
-        logit = similarity  # of no positive any number does
+        logit = similarity  # unused without positives
     elif logit is None:  # a map that learns, of whose curve autograd finds the gradient
         logit = at_positives(logit_map, roles).logit(similarity)
     counts = roles.positive_count
     if positive is None:
         positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
     elif pair is None and roles.fewest_positives < 2:
-        # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Of none any number does.
+        # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Unused without positives.
         positive = torch.where(counts <= 1, logit, positive)
     negative_count = roles.negative_count if work.count is None else work.count.sums.long()
     statistics = [RowStatistics(logit, similarity, positive, negative, counts, negative_count, work.mean, top)]
@@ -99,7 +99,7 @@ def operands_of(block: Block) -> tuple[Operands, Sequence[Tensor]]:
     return Operands(len(rows)), rows
 
 
-class Rows(torch.autograd.Function):
+class TiledStatistics(torch.autograd.Function):
     """A pass, with gradient."""
 
     @staticmethod
@@ -124,7 +124,7 @@ class Rows(torch.autograd.Function):
         if torch.is_autocast_enabled(device):
             # Tiles are float32 also where the backward pass is called inside an autocast region.
             with torch.autocast(device, enabled=False):
-                return Rows.backward(ctx, *gradients)
+                return TiledStatistics.backward(ctx, *gradients)
         _ = ctx.saved_tensors  # raises where one was changed in place, or the graph is gone
         operands, (_, _, _, of_offset, *wanted) = ctx.operands, ctx.needs_input_grad
         needed, of_learned = wanted[: operands.tensor_count], wanted[operands.tensor_count :]
@@ -141,4 +141,4 @@ class Rows(torch.autograd.Function):
 
 
 # Without what `torch.autograd.Function` does for the transforms of `torch.func`, which take the dense engine.
-apply_rows: Any = super(torch.autograd.Function, Rows).apply
+apply_rows: Any = super(torch.autograd.Function, TiledStatistics).apply

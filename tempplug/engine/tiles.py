@@ -50,7 +50,7 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Tiling:
     """The tiles of a block, in the order in which they are added up, and the number of pairs in them.
 
     With ``triangle`` half of a square represents all of it, or one tile holds both halves.
@@ -62,7 +62,7 @@ class Plan:
 
 
 @lru_cache(maxsize=64)
-def make_plan(shape: Shape, triangle: bool, mirrored: bool, device: torch.device) -> Plan:
+def make_tiling(shape: Shape, triangle: bool, mirrored: bool, device: torch.device) -> Tiling:
     """Returns the tiles of a block; with ``triangle`` the candidates are the anchors, and map and terms symmetric."""
     on_cpu = device.type == "cpu"
     rows, columns = CPU_TILE if on_cpu else GPU_TILE
@@ -87,7 +87,7 @@ def make_plan(shape: Shape, triangle: bool, mirrored: bool, device: torch.device
             )
         )
         pairs += (bottom - top) * width
-    return Plan(tuple(tiles), triangle, pairs)
+    return Tiling(tuple(tiles), triangle, pairs)
 
 
 def _cuts(shape: Shape, triangle: bool, rows: int, columns: int) -> Iterator[tuple[int, int, int, int, bool]]:

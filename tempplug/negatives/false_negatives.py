@@ -59,7 +59,7 @@ class AboveThreshold(WeightMap):
         self.threshold, self.above, self.judges = threshold, above, judges
         self.judged: Tensor | None = None
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
         threshold = self.threshold[rows]
         bound = AboveThreshold(threshold if paired else threshold[:, None], self.above)

@@ -53,12 +53,12 @@ class TimesSimilarity(TermMap):
         self.strength, self.keys, self.hard = strength, keys, hard
         self.bound, self.symmetric = strength, keys is None
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these pairs."""
         if self.keys is None:
             return self
         hard = None if self.hard is None else self.hard[columns]
-        return TimesSimilarity(self.strength, self.keys.at(rows, columns, paired), hard)
+        return TimesSimilarity(self.strength, self.keys.restrict(rows, columns, paired), hard)
 
     def term(self, similarity: Tensor) -> Tensor:
         """Returns α·s or 0."""

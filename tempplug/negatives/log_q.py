@@ -135,7 +135,7 @@ class OfCandidate(TermMap):
     def __init__(self, values: Tensor) -> None:
         self.values = values
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         """Returns the term of these candidates."""
         return OfCandidate(self.values[columns])
 

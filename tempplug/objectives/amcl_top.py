@@ -45,7 +45,7 @@ class AMCLTop(Objective):
         self.top = self.top_k
         self._warned = False
 
-    def first_map(self, logit_map: LogitMap) -> LogitMap:
+    def training_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns the strategy's temperatures with this objective's β."""
         if not isinstance(logit_map, PairTemperatureMap):
             raise ConfigError(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from tempplug.pair_functions import PairFunction
 from tempplug.part import Part
+from tempplug.renamed import follow
 from tempplug.strategies.maps import LogitMap
 from tempplug.types import Auxiliary, Batch, RowStatistics
+
+RENAMED = {"first_map": "training_map", "second_map": "reference_map"}
 
 
 class Objective(Part):
@@ -33,15 +36,19 @@ class Objective(Part):
     top: int = 0
     pair_function: PairFunction | None = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        follow(cls, RENAMED)
+
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns the loss of each anchor, [N], in nats; ``auxiliary`` holds the positive similarities of the whole batch."""
         raise NotImplementedError(f"{type(self).__name__} must implement row_loss(statistics) -> [N].")
 
-    def first_map(self, logit_map: LogitMap) -> LogitMap:
+    def training_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns the map to train with, in place of the strategy's; the same one unless the objective changes it."""
         return logit_map
 
-    def second_map(self, logit_map: LogitMap) -> LogitMap | None:
+    def reference_map(self, logit_map: LogitMap) -> LogitMap | None:
         """Returns the map of a second, gradient-free pass over the same similarities; None for no such pass."""
         return None
 
@@ -63,6 +70,9 @@ class Objective(Part):
     def learned(self) -> dict[str, Tensor]:
         """Returns the learned numbers of the record (``bias`` as ``objective_bias``): by default all single parameters."""
         return {name: parameter for name, parameter in self.named_parameters() if parameter.numel() == 1}
+
+
+follow(Objective, RENAMED)
 
 
 def margin(statistics: RowStatistics) -> Tensor:

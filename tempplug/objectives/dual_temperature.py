@@ -34,7 +34,7 @@ class DualTemperature(Objective):
 
     second_temperature: Annotated[float | None, Temperature(optional=True, help="τ_b; none: ten times the strategy's")] = None
 
-    def second_map(self, logit_map: LogitMap) -> LogitMap:
+    def reference_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns s/τ_b."""
         scale = logit_map.scale.detach() if isinstance(logit_map, ScaleMap) and logit_map.uniform else None
         if self.second_temperature is None:

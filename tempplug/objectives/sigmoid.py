@@ -64,7 +64,7 @@ class Sigmoid(Objective):
         """Softplus of logits with the bias; made anew, because libraries replace parameters."""
         return Logistic(self.bias, self.relative_bias)
 
-    def first_map(self, logit_map: LogitMap) -> LogitMap:
+    def training_map(self, logit_map: LogitMap) -> LogitMap:
         """Returns the strategy's map, which a relative bias takes only with one scale for all pairs."""
         if self.relative_bias and not (isinstance(logit_map, ScaleMap) and logit_map.uniform):
             raise ConfigError(

@@ -69,7 +69,7 @@ class ScaleMap(LogitMap):
         """Returns 1/scale, in the shape of the similarities."""
         return self.slope(similarity).reciprocal()
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         """Returns the map of these anchors."""
         if self.uniform:
             return self
@@ -106,7 +106,7 @@ def constant_scale(scale: float, dtype: torch.dtype, device: torch.device) -> Sc
 class _BoundScaleMap(ScaleMap):
     """A per-anchor scale already shaped for its tile."""
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         raise RuntimeError("this map is already bound to a tile.")
 
 
@@ -179,7 +179,7 @@ class PairTemperatureMap(LogitMap):
         """Returns τ."""
         return self._temperature().detach().expand_as(similarity)
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         """Returns the map of these anchors and candidates."""
         anchors = self.anchors[rows]
         if paired:
@@ -193,7 +193,7 @@ class PairTemperatureMap(LogitMap):
             product = anchors[:, :half] @ others[:, :half].T + anchors[:, half:] @ others[:, half:].T
         return _BoundPairTemperatureMap(self, product)
 
-    def against(self, candidates: Sequence[Tensor]) -> PairTemperatureMap:
+    def with_candidates(self, candidates: Sequence[Tensor]) -> PairTemperatureMap:
         """Returns the map of the same anchors and other candidates, given by their φ."""
         return PairTemperatureMap(self.anchors, candidates[0], self.span, self.floor, self.beta)
 
@@ -233,7 +233,7 @@ class _BoundPairTemperatureMap(PairTemperatureMap):
             logit.sub_(logarithm, alpha=weight)
         return logit.mul_(LOG2E), inverse, along
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         raise RuntimeError("this map is already bound to a tile.")
 
 

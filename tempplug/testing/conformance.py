@@ -119,7 +119,7 @@ def prepared_map(strategy: Strategy, free: torch.dtype = torch.float64) -> Logit
 
 def whole_of(logit_map: LogitMap) -> LogitMap:
     """Returns the map bound to all pairs of the batch."""
-    return logit_map.at(slice(0, ROWS), slice(0, ROWS))
+    return logit_map.restrict(slice(0, ROWS), slice(0, ROWS))
 
 
 def _check_values(logit_map: LogitMap, dtype: torch.dtype, tolerance: float) -> None:
@@ -183,12 +183,12 @@ def check_tiles(
     """
     rows, columns = torch.tensor([3, 0, 9, 3]), torch.tensor([1, 15, 9, 2])
     parts: list[tuple[str, LogitMap | TermMap, Callable[[Tensor], Tensor]]] = [
-        ("a tile, at(slice, slice),", unbound.at(slice(5, 12), slice(2, 6)), lambda whole: whole[5:12, 2:6]),
-        ("a tile, at(index, index),", unbound.at(rows, columns), lambda whole: whole[rows][:, columns]),
-        ("pairs, at(paired=True),", unbound.at(rows, columns, paired=True), lambda whole: whole[rows, columns]),
+        ("a tile, restrict(slice, slice),", unbound.restrict(slice(5, 12), slice(2, 6)), lambda whole: whole[5:12, 2:6]),
+        ("a tile, restrict(index, index),", unbound.restrict(rows, columns), lambda whole: whole[rows][:, columns]),
+        ("pairs, restrict(paired=True),", unbound.restrict(rows, columns, paired=True), lambda whole: whole[rows, columns]),
     ]
     for (what, bound, select), name in product(parts, names):
-        whole: Tensor = getattr(unbound.at(slice(0, len(s)), slice(0, s.shape[1])), name)(s)
+        whole: Tensor = getattr(unbound.restrict(slice(0, len(s)), slice(0, s.shape[1])), name)(s)
         message, expected = f"{name} of {what} is not that of the whole.", select(whole.expand_as(s))
         try:
             actual = getattr(bound, name)(select(s)).expand_as(expected)

@@ -79,7 +79,7 @@ def _same(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
 
 
 def _whole(term_map: TermMap, s: Tensor) -> Tensor:
-    return term_map.at(slice(0, len(s)), slice(0, s.shape[1])).term(s)
+    return term_map.restrict(slice(0, len(s)), slice(0, s.shape[1])).term(s)
 
 
 def _check_map(term_map: TermMap, block: Block) -> None:

@@ -71,20 +71,20 @@ def _rows_of(objective: Objective, strategy: Strategy | None, dtype: torch.dtype
     chosen.set_progress(epoch=1.0)
     logit_map = prepared_map(chosen)
     try:
-        first_map = objective.first_map(logit_map)
+        training_map = objective.training_map(logit_map)
     except ConfigError as error:
         remedy = "" if strategy is not None else " Pass strategy=, one whose maps it takes."
-        raise ConformanceError(f"first_map refuses the map of strategy '{chosen.name}': {error}{remedy}") from error
-    if not isinstance(first_map, LogitMap):
-        raise ConformanceError(f"first_map returned {type(first_map).__name__}, not a LogitMap.")
+        raise ConformanceError(f"training_map refuses the map of strategy '{chosen.name}': {error}{remedy}") from error
+    if not isinstance(training_map, LogitMap):
+        raise ConformanceError(f"training_map returned {type(training_map).__name__}, not a LogitMap.")
     s, pair = None, objective.pair_function
-    if strategy is None and first_map is logit_map and pair is None:
+    if strategy is None and training_map is logit_map and pair is None:
         margins = torch.linspace(-200, 200, 401, dtype=dtype)
         positive = torch.linspace(-10, 10, len(margins), dtype=dtype)
         negative = positive + margins
     else:
         with torch.no_grad():
-            logits = whole_of(first_map).logit(similarities_of(computed_in(chosen))).to(dtype).flatten()
+            logits = whole_of(training_map).logit(similarities_of(computed_in(chosen))).to(dtype).flatten()
         positive, order = logits.sort()
         s = similarities_of(dtype).flatten()[order]
         count = max(NEGATIVES, objective.top)
@@ -117,13 +117,13 @@ def check_objective(objective: Objective, *, strategy: Strategy | str | None = N
     Args:
         objective: an instance, with whatever options.
         strategy: spec string or instance whose maps the objective is made for, with 16 anchors of 8 dimensions; `row_loss` then
-            receives the logits that they give, through `first_map`. None: every strategy, margins d from -200 to 200; where
-            `first_map` returns another map than that of ``fixed``, or with a ``pair_function``, the logits of a map.
+            receives the logits that they give, through `training_map`. None: every strategy, margins d from -200 to 200; where
+            `training_map` returns another map than that of ``fixed``, or with a ``pair_function``, the logits of a map.
         shift_invariant: whether a constant added to all logits of a row must not change its loss; False for an objective that
             depends on the height of the logits, as every one with a ``pair_function`` does.
 
     Raises:
-        ConformanceError: `first_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
+        ConformanceError: `training_map` refuses the map, or returns none; `row_loss` is not [N], or not finite in value and
             gradient; the pair function has a wrong slope, or is not 0 at -inf; a row shift changes the loss; or the loss or a
             gradient, also of a parameter, is missing, not finite, or differs between engines.
 

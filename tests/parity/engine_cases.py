@@ -130,8 +130,8 @@ def compare_statistics(
     learned = getattr(logit_map, "learned", logit_map.tensors())
     leaves = [*case.leaves, *(each for each in learned if each.requires_grad)]
     ours, theirs = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
-    logits = logit_map.at(EVERY, EVERY).logit(case.similarity)
-    of_negatives = logits + sum(each.at(EVERY, EVERY).term(case.similarity.detach()) for each in terms)
+    logits = logit_map.restrict(EVERY, EVERY).logit(case.similarity)
+    of_negatives = logits + sum(each.restrict(EVERY, EVERY).term(case.similarity.detach()) for each in terms)
     expected = [plain_statistics(case, logits, of_negatives, wanted)]
     if mirrored:
         expected.append(plain_statistics(turned(case), logits.T, of_negatives.T, wanted))

@@ -69,7 +69,7 @@ class PerPair(Bent):
         super().__init__(learned=True)
         self.of_anchors, self.of_candidates = of_anchors, of_candidates
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> LogitMap:
         bound = object.__new__(PerPair)
         bound.weights = self.weights
         anchors, candidates = self.of_anchors[rows], self.of_candidates[columns]
@@ -192,7 +192,7 @@ class TooSimilar(TermMap):
     def __init__(self, limit: Tensor) -> None:
         self.limit = limit
 
-    def at(self, rows: Rows, columns: Rows) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows) -> TermMap:
         return TooSimilar(self.limit[rows][:, None])
 
     def term(self, similarity: Tensor) -> Tensor:
@@ -205,7 +205,7 @@ class Weighted(WeightMap):
     def __init__(self, numbers: Tensor) -> None:
         self.numbers = numbers
 
-    def at(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows, paired: bool = False) -> TermMap:
         return Weighted(self.numbers[columns])
 
     def weight(self, similarity: Tensor) -> Tensor:
@@ -230,7 +230,7 @@ class Frequent(TermMap):
     def __init__(self, numbers: Tensor) -> None:
         self.numbers = numbers
 
-    def at(self, rows: Rows, columns: Rows) -> TermMap:
+    def restrict(self, rows: Rows, columns: Rows) -> TermMap:
         return Frequent(self.numbers[columns])
 
     def term(self, similarity: Tensor) -> Tensor:

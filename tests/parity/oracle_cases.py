@@ -164,11 +164,11 @@ def cut_into(cut: str) -> Iterator[None]:
     many, kept = CUTS.get(cut, (False, True))
     small = {"SINGLE": 1 if many else 1 << 20, "CPU_TILE": (4, 5)} if cut in CUTS else {"SINGLE": tiles.SINGLE}
     with patch.multiple(tiles, **small), patch.object(forward, "KEPT", forward.KEPT if kept else 0):
-        tiles.make_plan.cache_clear()
+        tiles.make_tiling.cache_clear()
         try:
             yield
         finally:
-            tiles.make_plan.cache_clear()
+            tiles.make_tiling.cache_clear()
 
 
 @dataclass

@@ -174,7 +174,7 @@ class Weighed(TermMap):
     def __init__(self, values: Tensor) -> None:
         self.values = values
 
-    def at(self, rows: Any, columns: Any, paired: bool = False) -> TermMap:
+    def restrict(self, rows: Any, columns: Any, paired: bool = False) -> TermMap:
         return type(self)(self.values[columns])
 
     def term(self, similarity: Tensor) -> Tensor:
@@ -306,7 +306,7 @@ def with_sums(negative_lse: Callable[..., Tensor]) -> Any:
     return changed(Trust, negative_lse=lambda self, *arguments: negative_lse(*arguments))()
 
 
-def first_map(accepts: type[LogitMap], wanted: str, divisor: float = 1.0) -> dict[str, Any]:
+def training_map(accepts: type[LogitMap], wanted: str, divisor: float = 1.0) -> dict[str, Any]:
     """Parts of an objective that takes maps of one type, at a part of their scale, and has an exponential that overflows."""
 
     def own(self: Objective, logit_map: LogitMap) -> LogitMap:
@@ -314,4 +314,4 @@ def first_map(accepts: type[LogitMap], wanted: str, divisor: float = 1.0) -> dic
             raise ConfigError(f"objective 'margin' needs another map: use it with strategy '{wanted}'.")
         return ScaleMap(logit_map.scale / divisor) if isinstance(logit_map, ScaleMap) else logit_map
 
-    return {"first_map": own}
+    return {"training_map": own}

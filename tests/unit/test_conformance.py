@@ -22,7 +22,6 @@ from conformance_toys import (
     changed,
     divided,
     exploding,
-    first_map,
     greedy,
     keep,
     losing,
@@ -34,6 +33,7 @@ from conformance_toys import (
     raising,
     summed,
     times,
+    training_map,
     unbounded,
     with_map,
     with_sums,
@@ -126,8 +126,8 @@ def test_numbers_of_a_call_are_float64() -> None:
     assert seen == {torch.float64}
 
 
-HALVED = losing(lambda statistics: torch.log1p(torch.exp(margin(statistics))), **first_map(ScaleMap, "fixed", 10))
-ODDS = losing(margin, **first_map(LogOddsMap, "temperature-free"))
+HALVED = losing(lambda statistics: torch.log1p(torch.exp(margin(statistics))), **training_map(ScaleMap, "fixed", 10))
+ODDS = losing(margin, **training_map(LogOddsMap, "temperature-free"))
 ROWS_OF_MAPS = {"uniform": False, "symmetric": False, **{each: per_row(each) for each in ("logit", "slope", "temperature")}}
 # What is checked, with which strategy if it is an objective, and how it is named.
 BROKEN: list[tuple[Any, str]] = [
@@ -172,8 +172,8 @@ BROKEN: list[tuple[Any, str]] = [
     (pairwise(slope=lambda self, s: s.sigmoid().mean()), r"value\(l\) and slope\(l\) of the pair function must have"),
     (pairwise(value=lambda self, s: 1 + Softplus.value(self, s)), r"value\(l\) of the pair function is 1 at l = -inf"),
     (Hidden(), r"the gradient of objective\.bias differs .* by offset\(logit_map\)"),
-    (ODDS, "first_map refuses the map of strategy 'fixed': .*use it with strategy 'temperature-free'. Pass strategy="),
-    (changed(Margin, first_map=lambda self, given: given.temperature)(), "first_map returned method, not a LogitMap"),
+    (ODDS, "training_map refuses the map of strategy 'fixed': .*use it with strategy 'temperature-free'. Pass strategy="),
+    (changed(Margin, training_map=lambda self, given: given.temperature)(), "training_map returned method, not a LogitMap"),
     (with_map(bound=-0.5), r"bound is -0\.5, but a term is 0"),
     (with_map(symmetric=True), r"symmetric is True, but the term of \(i, j\) is not that of \(j, i\)"),
     (with_map(term=lambda self, s: self.values * nn.Parameter(torch.ones(()))), "carries gradient"),
@@ -218,7 +218,7 @@ def test_an_objective_is_given_the_logits_of_its_own_map_and_strategy() -> None:
     for objective, strategy, message in (
         (HALVED, "fixed:temperature=0.001", r"row_loss is not finite for every d from -197\.9 to 202\.1 in torch.float32"),
         (unbound, "fixed:temperature=0.01", r"row_loss is not finite for every logit from -100 to 100 in torch.float32"),
-        (top, "macl", "first_map refuses the map of strategy 'macl'"),
+        (top, "macl", "training_map refuses the map of strategy 'macl'"),
     ):
         with pytest.raises(ConformanceError, match=message):
             check_objective(objective, strategy=strategy)

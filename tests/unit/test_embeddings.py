@@ -100,12 +100,15 @@ def custom_functions(loss: Tensor) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "functions"),
     [
-        ({}, ["RowsBackward"]),
-        ({"strategy": "macl", "layout": "cross-view"}, ["RowsBackward"]),
-        ({"strategy": "learnable", "layout": "cross-view", "symmetric": True}, ["RowsBackward"]),
-        ({"layout": "labels"}, ["RowsBackward"]),
-        ({"layout": "cross-view:directions=ab+aa"}, ["RowsBackward", "RowsBackward", "_WithGraphBackward"]),
-        ({"strategy": "amcl:dimension=5"}, ["RowsBackward", "_WithGraphBackward"]),
+        ({}, ["TiledStatisticsBackward"]),
+        ({"strategy": "macl", "layout": "cross-view"}, ["TiledStatisticsBackward"]),
+        ({"strategy": "learnable", "layout": "cross-view", "symmetric": True}, ["TiledStatisticsBackward"]),
+        ({"layout": "labels"}, ["TiledStatisticsBackward"]),
+        (
+            {"layout": "cross-view:directions=ab+aa"},
+            ["TiledStatisticsBackward", "TiledStatisticsBackward", "_WithGraphBackward"],
+        ),
+        ({"strategy": "amcl:dimension=5"}, ["TiledStatisticsBackward", "_WithGraphBackward"]),
         ({"engine": "dense"}, []),
     ],
     ids=str,

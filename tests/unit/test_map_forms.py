@@ -54,7 +54,7 @@ def map_of(spec: str, dtype: torch.dtype) -> LogitMap:
         logit_map = PairTemperatureMap(rows[0], rows[1], 0.5, 0.05, 0.0 if "without" in spec else 0.7)
     else:
         logit_map = create_strategy(spec).prepare(Batch(positive_similarity=torch.tensor([0.4, 0.7], dtype=dtype)))
-    return logit_map.at(slice(None), slice(None))
+    return logit_map.restrict(slice(None), slice(None))
 
 
 def along_product(logit_map: PairTemperatureMap, similarity: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def test_forms_are_logits_and_slopes(spec: str, dtype: torch.dtype) -> None:
     exact, wide = similarities(dtype).double(), map_of(spec, torch.float64)
     if isinstance(wide, PairTemperatureMap):  # of the same φ
         wide = PairTemperatureMap(*(each.to(dtype).double() for each in (wide.anchors, wide.candidates)), 0.5, 0.05, wide.beta)
-        wide = wide.at(slice(None), slice(None))
+        wide = wide.restrict(slice(None), slice(None))
     logit, slope = wide.logit(exact), wide.slope(exact)
     epsilon = torch.finfo(dtype).eps
     if isinstance(wide, LogOddsMap):

@@ -170,7 +170,7 @@ def test_a_map_that_knows_candidates_in_a_way_of_its_own_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"logit map OfCandidates does not say.*use gather=True, or implement its method against\(\)"
     ):
-        OfCandidates(torch.ones(3)).against([])
+        OfCandidates(torch.ones(3)).with_candidates([])
 
 
 def test_bytes_of_one_row_of_a_table_are_found() -> None:

@@ -10,7 +10,7 @@ from covering import every_pair
 from torch import Tensor
 
 from tempplug.engine import tiles
-from tempplug.engine.tiles import Plan, make_plan
+from tempplug.engine.tiles import Tiling, make_tiling
 from tempplug.roles import Pairing, PairRoles
 
 CPU = torch.device("cpu")
@@ -46,16 +46,16 @@ def roles_of(layout: str, size: int, extra: int) -> PairRoles:
     )
 
 
-def plans_of(roles: PairRoles) -> Iterator[tuple[Plan, bool]]:
+def plans_of(roles: PairRoles) -> Iterator[tuple[Tiling, bool]]:
     """Every plan of a block, and whether it is of both directions."""
-    yield make_plan(roles.shape, False, False, CPU), False
+    yield make_tiling(roles.shape, False, False, CPU), False
     if roles.square:
-        yield make_plan(roles.shape, True, False, CPU), False
+        yield make_tiling(roles.shape, True, False, CPU), False
     if roles.anchors == roles.candidates and not roles.square:
-        yield make_plan(roles.shape, False, True, CPU), True
+        yield make_tiling(roles.shape, False, True, CPU), True
 
 
-def check_plan(roles: PairRoles, plan: Plan, mirrored: bool) -> None:
+def check_plan(roles: PairRoles, plan: Tiling, mirrored: bool) -> None:
     """Adds the tiles up as the engine does: sums of rows and of columns, and the products of a gradient."""
     rows = torch.zeros(roles.anchors, roles.candidates, dtype=torch.long)
     columns, gradient = torch.zeros_like(rows), torch.zeros_like(rows)
@@ -103,11 +103,11 @@ def test_every_pair_with_a_role_is_counted_once_and_nothing_else(
 ) -> None:
     monkeypatch.setattr(tiles, "SINGLE", 0)
     monkeypatch.setattr(tiles, "CPU_TILE", cut)
-    make_plan.cache_clear()
+    make_tiling.cache_clear()
     roles = roles_of(layout, size, extra)
     for plan, mirrored in plans_of(roles):
         check_plan(roles, plan, mirrored)
-    make_plan.cache_clear()
+    make_tiling.cache_clear()
 
 
 @pytest.mark.parametrize("layout", ROLES)
@@ -122,17 +122,17 @@ def test_a_small_block_is_one_tile_without_slices(layout: str) -> None:
 
 def test_a_large_square_is_cut_into_hardly_more_than_its_half() -> None:
     roles = roles_of("two-view", 3000, 0)
-    plan = make_plan(roles.shape, True, False, CPU)
+    plan = make_tiling(roles.shape, True, False, CPU)
     largest = tiles.CPU_TILE[0] * tiles.CPU_TILE[1]
     for tile in plan.tiles:
         assert tile.rows is not None
         assert tile.columns is not None
         assert (tile.rows.stop - tile.rows.start) * (tile.columns.stop - tile.columns.start) <= largest
     assert plan.pairs < 0.6 * 6000**2
-    assert len(make_plan(roles.shape, False, False, CPU).tiles) >= 6000**2 / largest
+    assert len(make_tiling(roles.shape, False, False, CPU).tiles) >= 6000**2 / largest
 
 
 def test_the_plan_of_a_shape_is_made_once() -> None:
-    plans = [make_plan(roles_of("cross-view", 5, extra).shape, False, False, CPU) for extra in (2, 2, 3)]
+    plans = [make_tiling(roles_of("cross-view", 5, extra).shape, False, False, CPU) for extra in (2, 2, 3)]
     assert plans[0] is plans[1]
     assert plans[0] is not plans[2]

@@ -84,7 +84,7 @@ def _assemble(block: Block, logit_map: LogitMap, positive: Tensor, negative_lse:
     if roles.without_negatives is not None:
         negative_lse = negative_lse.masked_fill(roles.without_negatives, -torch.inf)
     rows = torch.arange(roles.anchors, device=positive.device)
-    positive_logit = logit_map.at(rows, roles.positive_columns, paired=True).logit(positive)
+    positive_logit = logit_map.restrict(rows, roles.positive_columns, paired=True).logit(positive)
     return RowStatistics(
         positive_logit=positive_logit,
         positive_similarity=positive,
