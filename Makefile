@@ -6,7 +6,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export HF_HUB_OFFLINE ?= 1
 DATA ?= $(TEMPPLUG_DATA)
 
-.PHONY: quickstart setup fast test fuzz lint bench report docs size clean
+.PHONY: quickstart setup fast test fuzz lint bench report docs release size clean
 
 quickstart: .venv/advise.stamp
 	$(BIN)/tempplug advise --output outputs/quickstart/advice.html
@@ -54,12 +54,16 @@ report: .venv/bench.stamp
 docs: .venv/docs.stamp
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# The wheel and the source distribution in dist/, checked; uploads nothing.
+release: .venv/dev.stamp
+	.ci/release
+
 # Lines of code and docstrings, modules and tests by package; REVISION=v0.1 counts another revision.
 size: .venv/bin/python
 	$(BIN)/python tests/size.py $(REVISION)
 
 clean:
-	rm -rf .venv outputs
+	rm -rf .venv dist outputs
 
 # Stamps of their own, so that quickstart and documentation need not install the linters.
 .venv/bin/python:

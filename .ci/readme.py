@@ -1,13 +1,16 @@
 """Runs README from top to bottom in this environment, and says of each piece of Python and each command whether it works.
 
-Files and shortened commands are those of the tests of the documentation, as are ``pip`` and ``make``, which only check.
+`.ci/readme.py python` leaves the commands out. Files and shortened commands are those of the tests of the documentation, as are
+``pip`` and ``make``, which only check.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +19,18 @@ from perform import a_main_module, run_python, run_shell
 from shortened import FILES, named
 from snippets import ROOT, RUN, logical_lines, snippets
 
+import tempplug
+
 OLD = int(transformers.__version__.partition(".")[0]) < 5
 NEEDS_TRAINING = ("tempplug train", "tempplug watch", "tempplug bench")
 """Commands for transformers 5 alone, and one that reads what they wrote."""
 
 
-def main() -> int:
-    """Prints a line for each, and returns how many failed."""
+def main(languages: Sequence[str]) -> int:
+    """Prints a line for each piece in these languages, and returns how many failed."""
     failed = 0
-    found = [each for each in snippets("README.md") if not each.not_run and each.language in RUN]
+    print(f"tempplug {tempplug.__version__} from {Path(tempplug.__file__).parent}, Python {platform.python_version()}")
+    found = [each for each in snippets("README.md") if not each.not_run and each.language in languages]
     pieces = [
         replace(snippet, code=f"{line}\n") if snippet.language == "bash" else snippet
         for snippet in found
@@ -55,5 +61,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    languages = sys.argv[1:] or RUN
     sys.argv = ["page"]
-    sys.exit(min(main(), 1))
+    sys.exit(min(main(languages), 1))

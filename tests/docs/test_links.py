@@ -1,4 +1,4 @@
-"""All relative links of README and docs lead to a file of the tree, and their anchors to a heading of it."""
+"""All relative links of README, changelog, CONTRIBUTING and docs lead to a file, and their anchors to a heading of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from snippets import ROOT, pages
 
 
 def test_relative_links_and_anchors_lead_somewhere() -> None:
-    found = {page: broken(ROOT / page, (ROOT / page).read_text(encoding="utf-8"), ROOT) for page in pages()}
+    of_the_top = ("CHANGELOG.md", "CONTRIBUTING.md")
+    found = {page: broken(ROOT / page, (ROOT / page).read_text(encoding="utf-8"), ROOT) for page in (*pages(), *of_the_top)}
     assert {page: wrong for page, wrong in found.items() if wrong} == {}
 
 

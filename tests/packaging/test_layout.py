@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 import tempplug
 import tempplug.objectives
@@ -92,9 +93,24 @@ def test_readme_and_changelog_name_every_strategy_and_objective(root: Path) -> N
         assert [name for name in known if f"`{name}`" not in text] == [], f"{file} leaves some out"
 
 
-def test_the_changelog_has_the_version(root: Path) -> None:
-    headings = re.findall(r"^## \[?v?([^\s\]]+)", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
-    assert tempplug.__version__ in headings or "Unreleased" in headings
+def test_the_changelog_has_the_version_on_a_page(root: Path) -> None:
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## (\S+).*\n((?:(?!## ).*\n)*)", text, re.MULTILINE))
+    lines = sections[tempplug.__version__].splitlines()
+    assert len(lines) <= 120
+    assert max(map(len, lines)) <= 130
+
+
+def test_issue_forms_are_complete(root: Path) -> None:
+    """GitHub leaves out a form that lacks one of these, without a word."""
+    forms = {path.stem: yaml.safe_load(path.read_text("utf-8")) for path in (root / ".github" / "ISSUE_TEMPLATE").glob("*.yml")}
+    assert set(forms) == {"bug", "wrong_number", "feature"}
+    for name, form in forms.items():
+        assert {"name", "description", "body"} <= set(form), name
+        fields = [each["id"] for each in form["body"]]
+        assert len(set(fields)) == len(fields), name
+        assert {each["type"] for each in form["body"]} <= {"input", "textarea", "checkboxes"}, name
+        assert all(each["attributes"]["label"] for each in form["body"]), name
 
 
 def test_every_extra_that_a_declaration_names_exists(root: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -114,11 +116,37 @@ def test_the_wheel_works_alone(wheel: Path, tmp_path: Path, python: Python) -> N
     assert Path(found) == Path(wanted)
 
 
-def test_the_source_distribution_holds_what_is_kept_in_the_tree(sdist: Path, product_files: list[str]) -> None:
+def test_the_source_distribution_holds_the_tree_without_what_was_measured(sdist: Path, product_files: list[str]) -> None:
     top = f"tempplug-{tempplug.__version__}"
     with tarfile.open(sdist) as archive:
-        names = {name.removeprefix(f"{top}/") for name in archive.getnames()}
-    assert names == {*product_files, "PKG-INFO"} - {".pre-commit-config.yaml"}
+        names = {each.name.removeprefix(f"{top}/") for each in archive.getmembers() if each.isfile()}
+    left_out = ("benchmarks/results/", "benchmarks/studies/", ".github/", ".pre-commit-config.yaml")
+    assert names == {"PKG-INFO", *(name for name in product_files if not name.startswith(left_out))}
+    assert len(names) <= 900
+
+
+def test_tests_of_the_core_run_in_the_source_distribution(sdist: Path, tmp_path: Path, python: Python) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    unpacked = tmp_path / f"tempplug-{tempplug.__version__}"
+    told = python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", unpacked / "tests/unit/test_amcl.py", PYTHONPATH=str(unpacked)
+    )
+    assert re.search(r"\d+ passed", told)
+
+
+def test_an_index_would_take_what_is_built(wheel: Path, sdist: Path, python: Python) -> None:
+    assert python("-m", "twine", "check", "--strict", wheel, sdist).count("PASSED") == 2
+
+
+def test_the_python_of_the_readme_runs_on_the_wheel(root: Path, wheel: Path, tmp_path: Path, python: Python) -> None:
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    path = os.pathsep.join(map(str, (site, root / "tests/docs", root / "tests/adapters")))
+    told = python(root / ".ci/readme.py", "python", PYTHONPATH=path, HF_HUB_OFFLINE="1")
+    assert f"tempplug {tempplug.__version__} from {site / 'tempplug'}" in told
+    assert "README: 2 pieces, 0 failed" in told
 
 
 def test_a_wheel_from_the_source_distribution_is_the_same(sdist: Path, wheel: Path, tmp_path: Path) -> None:
