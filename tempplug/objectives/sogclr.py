@@ -116,7 +116,9 @@ class SogCLR(Objective):
         log_g = self._log_g(statistics)
         level = log_g.detach()
         if auxiliary is not None and auxiliary.observed is not None:
-            level = torch.where(auxiliary.observed.isfinite(), auxiliary.observed, level)
+            # u holds γ·g, but for rows without a negative, which are dropped: their weight must not overflow, either.
+            least = level + math.log(self.current_gamma())
+            level = torch.where(auxiliary.observed.isfinite(), torch.maximum(auxiliary.observed, least), level)
         level = torch.logaddexp(level, level.new_full((), self._log_eps))
         weight = torch.exp(log_g.detach() - level)
         value, source = level + self.rho, weight * log_g

@@ -168,3 +168,17 @@ def test_rows_without_negatives_leave_their_averages_alone_and_cold_logits_stay_
     state = loss_fn.objective.log_averages
     assert state.isfinite().nonzero().flatten().tolist() == [0, 2]
     assert state.isneginf().sum() == 6
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_a_row_that_lost_its_negatives_has_no_gradient(engine: Any) -> None:
+    """Its average is of earlier batches, far from what its positives alone would give at a low temperature."""
+    loss_fn = ContrastiveLoss("fixed:temperature=0.005", "sogclr:size=4", layout="labels", engine=engine)
+    rows = torch.tensor([[1.0, 0.0], [-1.0, 0.1], [0.0, 1.0]])
+    loss_fn(rows, rows.flip(0), labels=torch.arange(3), index=torch.arange(3))
+    views = [rows.clone().requires_grad_(), rows.flip(1).clone().requires_grad_()]
+    with pytest.warns(RuntimeWarning, match="without a negative"):
+        loss = loss_fn(*views, labels=torch.zeros(3).long(), index=torch.arange(3))
+    assert loss == 0
+    for gradient in torch.autograd.grad(loss, views):
+        assert not gradient.any()
