@@ -221,7 +221,7 @@ def test_retrieval_trains_the_mean_of_word_vectors_and_holds_documents_out(data_
         wanted = library(library.preprocess(texts))
     torch.testing.assert_close(encode(texts), wanted["sentence_embedding"], rtol=0, atol=1e-6)
     assert len(data) == 3410
-    assert len(data.held_out.documents) == 2000
+    assert len(data.split.collection.documents) == 2000
 
 
 @pytest.mark.parametrize(("suite", "task"), [(SENTENCE, "static"), (RETRIEVAL, "quora-bert-centred-short")])

@@ -96,7 +96,7 @@ class PerAnchor(Strategy):
         logit_map = ScaleMap(scale)
         if self.flag:
             setattr(logit_map, self.flag, True)
-            logit_map.at = lambda rows, columns, paired=False: ScaleMap(scale[rows] if paired else scale[rows, None])  # type: ignore[method-assign]
+            logit_map.restrict = lambda rows, columns, paired=False: ScaleMap(scale[rows] if paired else scale[rows, None])  # type: ignore[method-assign]
         return logit_map
 
 

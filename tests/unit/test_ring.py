@@ -168,7 +168,7 @@ def test_a_map_that_knows_candidates_in_a_way_of_its_own_is_refused() -> None:
             return similarity * self.scale
 
     with pytest.raises(
-        ConfigError, match=r"logit map OfCandidates does not say.*use gather=True, or implement its method against\(\)"
+        ConfigError, match=r"logit map OfCandidates does not say.*use gather=True, or implement its method with_candidates\(\)"
     ):
         OfCandidates(torch.ones(3)).with_candidates([])
 
