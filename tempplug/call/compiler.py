@@ -27,9 +27,9 @@ _TRACES = hasattr(torch.compiler, "is_exporting")  # from torch 2.7 on
 LARGEST, LARGEST_ON_CPU = 1 << 22, 1 << 15
 """Pairs of a block that a graph takes in with ``engine="auto"``.
 
-Compiled for a CPU (AMD EPYC, one thread, sizes that vary, D = 128), ``two-view`` takes 0.84, 0.96, 1.21, 1.41, 1.67 and 1.86
-times as long as uncompiled for 32, 64, 128, 256, 512 and 1024 rows, and ``cross-view`` 0.83, 0.81, 0.94, 1.07, 1.05 and 1.05
-times. An export, which has to be a graph, takes in `LARGEST`.
+Compiled for a CPU (AMD EPYC, one thread, sizes that vary, D = 128, calls one behind the other), ``two-view`` takes 1.07, 1.16,
+1.33, 1.47, 1.82 and 1.95 times as long as uncompiled for 32, 64, 128, 256, 512 and 1024 rows, and ``cross-view`` 1.07, 1.04,
+1.08, 1.16, 1.11 and 1.16 times. An export, which has to be a graph, takes in `LARGEST`.
 """
 OUTSIDE = (
     "this call of the loss stays outside of graphs, as do engine='tiled' and 'triton', 'auto' with more than 32,768 pairs on a "
