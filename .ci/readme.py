@@ -30,10 +30,10 @@ def main(languages: Sequence[str]) -> int:
     """Prints a line for each piece in these languages, and returns how many failed."""
     failed = 0
     print(f"tempplug {tempplug.__version__} from {Path(tempplug.__file__).parent}, Python {platform.python_version()}")
-    found = [each for each in snippets("README.md") if not each.not_run and each.language in languages]
+    pieces = [piece for piece in snippets("README.md") if not piece.not_run and piece.language in languages]
     pieces = [
         replace(snippet, code=f"{line}\n") if snippet.language == "bash" else snippet
-        for snippet in found
+        for snippet in pieces
         for line in (logical_lines(snippet.code) if snippet.language == "bash" else [snippet.code])
     ]
     with tempfile.TemporaryDirectory() as folder, a_main_module() as module:

@@ -41,7 +41,7 @@ _PLAIN = (Tensor, nn.Parameter)
 _BY_SHAPE = frozenset({"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask"})
 SCALE = 10
 """Temperatures from here on are taken for scales, 1/temperature: with cosines, no paper has one above 5."""
-# Beside the kinds: that rows of the processes were seen to differ.
+# Of `Memory.checked`: that rows of the processes were seen to differ.
 _MARKED = "marked"
 
 
@@ -128,7 +128,7 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     queue, labels, index = arguments.get("queue"), arguments.get("labels"), arguments.get("index")
     hard = owned = arguments.get("hard_negatives")
     if plan is None:
-        plan, (view_a, view_b, queue, hard), labels, index, uncertainty = _first(call, kind, view_a, view_b, arguments)
+        plan, (view_a, view_b, queue, hard), labels, index, uncertainty = _check_and_plan(call, kind, view_a, view_b, arguments)
     elif hard is not None and hard.ndim == 3:
         hard = hard.flatten(0, 1)
     embeddings = [view_a]
@@ -152,10 +152,10 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     return views
 
 
-def _first(
+def _check_and_plan(
     call: Call, kind: Hashable, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]
 ) -> tuple[Plan, tuple[Any, ...], Tensor | None, Tensor | None, Any]:
-    """Checks the first call of a kind; returns its plan, which the memory keeps, its embeddings, labels, index, uncertainty."""
+    """Checks the first call of a kind, and has its plan kept; returns plan, embeddings, labels, index and uncertainty."""
     refuse_fake(view_a, view_b, *arguments.values())
     raw = {"view_a": view_a, "view_b": view_b, **arguments}
     embeddings, labels, index, uncertainty = _check(call.parts, call.memory, view_a, view_b, arguments)
@@ -163,7 +163,7 @@ def _first(
         "labels": labels,
         "index": index,
     }
-    plan = _plan(call.parts, checked, arguments.get("hard_negatives"))
+    plan = _plan(call.parts, checked, arguments.get("hard_negatives"), device_of(view_a))
     # What the checks convert to another type, they must see again.
     if kind is not None and arguments.keys() <= _BY_SHAPE and _same_types(raw, checked):
         call.memory.keep_plan(kind, plan)
@@ -176,19 +176,17 @@ def _same_types(raw: Mapping[str, Tensor | None], checked: Mapping[str, Tensor |
     return all(value is None or types.get(name, value.dtype) is value.dtype for name, value in raw.items())
 
 
-def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | None) -> Plan:
+def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | None, device: torch.device) -> Plan:
     """Returns the plan of a call by its checked arguments; ``hard`` are the hard negatives as they were given."""
     layout, sizes = parts.layout, {name: 0 if tensor is None else tensor.shape[0] for name, tensor in checked.items()}
-    view_a, owned = checked["view_a"], hard is not None and hard.ndim == 3
-    if view_a is None:
-        raise RuntimeError("a call has view_a.")
+    owned = hard is not None and hard.ndim == 3
     # One tensor with a graph: the rows of both views, if these are the anchors; view_b, queue and hard negatives otherwise.
     groups = [("view_a", "view_b"), ("queue",), ("hard_negatives",)]
     if not layout.joins_views:
         together = [("view_b",), *groups[1:]] if parts.gather else [("view_b", "queue", "hard_negatives")]
         groups = [("view_a",), *together]
     groups = [tuple(name for name in group if sizes[name]) for group in groups]
-    rows, device = distributed.rows_of_one(sizes["view_a"]), view_a.device
+    rows = distributed.rows_of_one(sizes["view_a"])
     of_layout = Sizes(
         rows.total, rows.total, 0, sizes["hard_negatives"], owned, sizes["queue"], bool(sizes["view_b"]), True, device
     )

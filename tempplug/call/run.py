@@ -41,7 +41,7 @@ from tempplug.transforms import refuse_fake, valueless
 from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
 
 T = TypeVar("T")
-# Beside the kinds of calls that were checked: that a call on a device looked for anchors without a negative.
+# Of `Memory.checked`: that a call on a device looked for anchors without a negative.
 LOOKED = "looked for anchors without a negative"
 
 

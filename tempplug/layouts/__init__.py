@@ -6,6 +6,9 @@ engine or objective. Shapes: B local pairs, G global ones, N local anchors, M ca
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 from tempplug.arguments import parse_spec
 from tempplug.block import Block
 from tempplug.errors import ConfigError, unknown
@@ -20,9 +23,15 @@ from tempplug.layouts.built_in import (
 from tempplug.options import build
 from tempplug.types import LayoutName
 
-Direction = Block
-"""The former name."""
 LAYOUTS: dict[str, type[PairLayout]] = {layout.name: layout for layout in (TwoView, CrossView, Queue, Labels, Masks)}
+
+
+def __getattr__(name: str) -> Any:
+    """Returns `tempplug.block.Block` under its former name, with a warning."""
+    if name == "Direction":
+        warnings.warn("tempplug.layouts.Direction is called tempplug.block.Block now.", DeprecationWarning, stacklevel=2)
+        return Block
+    raise AttributeError(f"module 'tempplug.layouts' has no attribute {name!r}")
 
 
 def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False) -> PairLayout:

@@ -53,7 +53,7 @@ class Views:
         everyone: rows of every process (the same object without gathering), or of one.
         rows: how those of view_a are distributed over the processes.
         precision: dtype of the raw embeddings.
-        plan: the blocks of the call as far as sizes decide them; None where these are not those of one process.
+        plan: the blocks of the call as far as sizes decide them; None where other processes take part.
         hard_rows: [H] number of the example that each hard negative belongs to, among those of all processes; None where they
             came without rows, [H, D].
         hard_mask: [H] which hard negatives exist; None for all.

@@ -14,10 +14,11 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.functional import cross_entropy, normalize
 
 from tempplug import Batch, ContrastiveLoss
+from tempplug.block import Block
 from tempplug.engine import dispatch
 from tempplug.engine.dispatch import row_statistics
 from tempplug.errors import ConfigError
-from tempplug.layouts import CrossView, Direction, Views
+from tempplug.layouts import CrossView, Views
 from tempplug.objectives.base import Objective
 from tempplug.pair_functions import Softplus
 from tempplug.roles import Pairing, PairRoles
@@ -50,7 +51,7 @@ class Shifted(CrossView):
 
     name = "shifted"
 
-    def build(self, views: Views) -> list[Direction]:
+    def build(self, views: Views) -> list[Block]:
         size = views.size
         runs = ((0, size - 1, 1), (size - 1, size, 1 - size))
         roles = PairRoles(anchors=size, candidates=size, device=views.device, positives=Pairing(runs))

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tempplug import Batch, ContrastiveLoss, NegativeTerm, Objective, Strategy
+from tempplug import Batch, ContrastiveLoss, NegativeTerm, Objective, Strategy, layouts
+from tempplug.block import Block
 from tempplug.logit_map import LogitMap
 from tempplug.negatives.base import TermMap
 from tempplug.strategies.maps import ScaleMap
@@ -140,3 +141,10 @@ def test_a_method_of_a_former_name_may_call_that_of_its_base() -> None:
     with pytest.warns(DeprecationWarning, match="restrict"):
         bound = Doubled(torch.arange(1.0, 4.0)).restrict(EVERY, EVERY)
     assert torch.equal(bound.logit(torch.ones(3, 1)).flatten(), torch.arange(1.0, 4.0))
+
+
+def test_the_former_name_of_a_block_warns() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Direction is called tempplug\.block\.Block now"):
+        assert layouts.Direction is Block
+    with pytest.raises(AttributeError, match="no attribute 'Directions'"):
+        _ = layouts.Directions

@@ -28,6 +28,7 @@ KNOWN = {
     "strategies/dystress.py": "test_the_end_of_a_shifted_profile_is_what_the_warning_says",
     "strategies/macl.py": "test_the_floor_of_macl_is_what_the_warning_says",
     "call/between_calls.py": "test_unlearned.py",
+    "layouts/__init__.py": "test_renamed.py",
     "renamed.py": "test_renamed.py",
 }
 NUMBER = r"(-?[\d.]+(?:e-?\d+)?)"
