@@ -26,7 +26,7 @@ from tempplug_adapters.training.method import ENCODER_FILE, FOLDER, Card, Inputs
 from tempplug_adapters.training.train import train
 
 # Arguments of the user that apply only to pre-training.
-_PRETRAINING = ("max_steps",)
+_PRETRAINING = ("max_steps", "eval_on_start")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``tempplug train METHOD``: parses flags, trains, and prints a line for every epoch and the final metrics.
+"""``tempplug train METHOD``: parses flags, trains, and prints a line for every epoch, the gain and the final metrics.
 
 Frameworks are imported only when training starts, so that ``--help`` and invalid settings are answered at once.
 """
@@ -67,6 +67,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     from tempplug_adapters.training.callbacks import ProgressLine
     from tempplug_adapters.training.checkpoints import check_start, output_folder
     from tempplug_adapters.training.command_line import data_folder
+    from tempplug_adapters.training.gain import figures_at, report_gain
     from tempplug_adapters.training.method import Source
     from tempplug_adapters.training.train import train
 
@@ -75,7 +76,9 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)
     method = info.load()
-    evaluated = parsed.evaluate or {**recipe.running, **training}.get("eval_strategy", "no") != "no"
+    training = {"eval_on_start": parsed.evaluate, **training}
+    merged = {**recipe.running, **training}
+    evaluated = parsed.evaluate or merged["eval_on_start"] or merged.get("eval_strategy", "no") != "no"
     source = Source(parsed.dataset, data_folder(parsed.data_dir), parsed.output_dir / "data", evaluated)
     data = method.load(recipe, source)
     line = ProgressLine(quiet=not first_process())
@@ -104,6 +107,7 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             callbacks=[line],
             evaluation_progress=line.evaluating,
         )
+    report_gain(figures_at(results["history"], 0), results["evaluation"])
     return results, method.next_command(recipe, data, shell_word(parsed.output_dir), shell_word(parsed.dataset))
 
 
@@ -140,6 +144,7 @@ def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
         formatter_class=_HelpWithDefaults,
         allow_abbrev=False,
     )
+    parser.set_defaults(eval_on_start=True)
     return parser
 
 
