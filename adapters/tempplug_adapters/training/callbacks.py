@@ -15,10 +15,10 @@ from torch import distributed, nn
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
+from tempplug_adapters.gain import figures_at, write_event
 from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.measurements import measure
 from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
-from tempplug_adapters.training.gain import figures_at, write_event
 from tempplug_adapters.training.termination import Terminated
 
 MEASUREMENTS = 100
@@ -149,7 +149,7 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
     """Progress of one training: a callback of its Trainer, and a context that closes the bar on exit.
 
     Log lines go to standard output; the bar and the untrained model's figures to standard error, where they are events if that
-    is no terminal, see `tempplug_adapters.training.gain`.
+    is no terminal, see `tempplug_adapters.gain`.
 
     Args:
         quiet: show nothing, as in processes other than the first.
@@ -185,7 +185,7 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Says that the untrained model is measured, which may take long."""
         self._training = True
-        if args.eval_on_start:
+        if args.eval_on_start and not self.quiet:
             write_event("measuring", "measuring the untrained model; --eval-on-start false leaves it out", model="untrained")
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -197,7 +197,8 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Advances the bar, or writes an event."""
         self._reach("train", state.global_step)
-        if state.global_step % math.ceil(state.max_steps / EVENTS) == 0 or state.global_step == state.max_steps:
+        due = state.global_step % math.ceil(state.max_steps / EVENTS) == 0 or state.global_step == state.max_steps
+        if due and not self.quiet:
             begin, first = self._start
             seconds = time.monotonic() - begin
             left = seconds / (state.global_step - first) * (state.max_steps - state.global_step)
@@ -210,7 +211,7 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Prints the loss, the temperature and the metrics of an evaluation during the training."""
-        if not self._training:
+        if not self._training or self.quiet:
             return
         if state.global_step == 0:
             figures = figures_at(state.log_history, 0)

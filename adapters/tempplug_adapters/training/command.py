@@ -63,11 +63,11 @@ def _end(number: int) -> None:
 
 def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], str]:
     """Returns the results, and the next command to type."""
+    from tempplug_adapters.gain import figures_at, report_gain
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
     from tempplug_adapters.training.callbacks import ProgressLine
     from tempplug_adapters.training.checkpoints import check_start, output_folder
     from tempplug_adapters.training.command_line import data_folder
-    from tempplug_adapters.training.gain import figures_at, report_gain
     from tempplug_adapters.training.method import Source
     from tempplug_adapters.training.train import train
 
@@ -107,7 +107,8 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             callbacks=[line],
             evaluation_progress=line.evaluating,
         )
-    report_gain(figures_at(results["history"], 0), results["evaluation"])
+    if first_process():
+        report_gain(figures_at(results["history"], 0), results["evaluation"])
     return results, method.next_command(recipe, data, shell_word(parsed.output_dir), shell_word(parsed.dataset))
 
 

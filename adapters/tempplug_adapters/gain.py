@@ -2,7 +2,7 @@
 
 An event has the key ``event``: ``measuring`` (the untrained model), ``untrained`` (its ``figures``), ``progress`` (``step`` of
 ``steps``, ``seconds``, ``seconds_left``) and, for each metric, ``gain`` (``metric``, ``untrained``, ``trained``,
-``difference``, ``meaning``). Figures that are not finite are null. Only the first process writes.
+``difference``, ``meaning``). Figures that are not finite are null. Only the first process may call what writes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 from tqdm.auto import tqdm
 
 from tempplug_adapters.ending import LINES, number
-from tempplug_adapters.training.metrics import explain, legend
-from tempplug_adapters.training.termination import first_process
+from tempplug_adapters.metric_names import explain, legend
 
 _PREFIX = "eval_"
 _NO_FIGURES = ("_runtime", "_per_second", "_time", "_seconds")
@@ -28,7 +27,7 @@ _NAME, _CELL = 36, 12
 def write_event(event: str, text: str = "", **fields: Any) -> None:
     """Writes ``text`` where standard error is a terminal, above the progress bar; otherwise the event with its fields."""
     line = text if sys.stderr.isatty() else json.dumps({"event": event, **fields})
-    if line and first_process():
+    if line:
         tqdm.write(line, file=sys.stderr)
 
 

@@ -26,7 +26,7 @@ METRICS: dict[str, tuple[str, str]] = {
     "stsb_dev, sts": (r"sts\w*|sickr|spearman", "Spearman's rank correlation of cosines with human ratings"),
     "pearson": (r"pearson", "linear correlation of cosines with human ratings"),
     "transfer tasks": (r"mr|cr|subj|mpqa|sst2|trec|mrpc|transfer_average", "% right of a linear classifier on the vectors"),
-    "nDCG@k": (r"ndcg@\d+", "how high right documents or items stand among the first k; all on top is the most"),
+    "nDCG@k": (r"ndcg@\d+", "right documents or items among the first k, better if they rank higher; 1 or 100 at most"),
     "MRR@k": (r"mrr@\d+", "mean of 1 / rank of the first right document, 0 beyond rank k"),
     "map": (r"map(@\d+)?", "mean over queries of the precision at each right document"),
     "recall@k": (r"recall@\d+|image_to_text_r\d+|text_to_image_r\d+", "share of right partners found among the first k"),
