@@ -60,6 +60,8 @@ def test_a_command_writes_the_gain_to_standard_error_and_leaves_standard_output_
     shown = capsys.readouterr()
     assert shown.out.replace("/with", "/without") == without.out
     assert {each["event"] for each in events(without.err)} == {"progress"}
+    assert METHOD(words(tmp_path / "none", "--no-evaluate")) == 0
+    assert {each["event"] for each in events(capsys.readouterr().err)} == {"progress"}
     torch.manual_seed(0)  # the recipe's
     untrained = spread(Points(), torch.nn.Linear(6, 4))
     (start,) = events(shown.err, "untrained")

@@ -31,7 +31,9 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         TempplugError: the input is wrong.
     """
     if "--help-training" in arguments:
-        _training_parser(info).print_help()
+        parser = _training_parser(info)
+        parser.set_defaults(eval_on_start=True)  # of the command
+        parser.print_help()
         return 0
     parsed, rest = build_parser(info).parse_known_args(arguments)
     from tempplug_adapters.training.command_line import quietly  # imports torch, which --help does not need
@@ -145,7 +147,6 @@ def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
         formatter_class=_HelpWithDefaults,
         allow_abbrev=False,
     )
-    parser.set_defaults(eval_on_start=True)
     return parser
 
 
