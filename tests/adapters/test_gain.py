@@ -90,9 +90,7 @@ def test_measuring_the_untrained_model_does_not_change_the_training(tmp_path: Pa
         assert start["step"] == 0
         assert start.keys() >= {f"eval_{metric}" for metric in measured["evaluation"]}, name
         assert without_seconds({**measured, "history": history}) == without_seconds(plain), name
-        first, second = (
-            torch.load(tmp_path / f"{name}-{on}" / "encoder.pt", weights_only=True) for on in (False, True)
-        )
+        first, second = (torch.load(tmp_path / f"{name}-{on}" / "encoder.pt", weights_only=True) for on in (False, True))
         first, second = (each.get("state", each) if "state" in each else each for each in (first, second))
         tensors = [key for key, value in first.items() if isinstance(value, torch.Tensor)]
         assert all(torch.equal(first[key], second[key]) for key in tensors)
@@ -232,7 +230,9 @@ def test_the_sentence_transformers_trainer_says_what_it_gained(
 ) -> None:
     model, loss = create(tiny_bert, "fixed")
     untrained = evaluator()(model)["toy_spearman_cosine"]
-    trainer = make(tmp_path, model, loss, keywords={"evaluator": evaluator()}, eval_strategy=strategy, eval_steps=4, max_steps=8)
+    trainer = make(
+        tmp_path, model, loss, keywords={"evaluator": evaluator()}, eval_strategy=strategy, eval_steps=4, max_steps=8
+    )
     trainer.train()
     shown = capsys.readouterr()
     trained = evaluator()(model)["toy_spearman_cosine"]
@@ -263,7 +263,9 @@ def test_the_best_model_is_compared_and_a_resumed_training_measures_no_untrained
 
 
 @pytest.mark.parametrize("of_library", [True, False])
-def test_the_first_evaluation_of_a_trainer_does_not_change_the_training(tiny_bert: Path, tmp_path: Path, of_library: bool) -> None:
+def test_the_first_evaluation_of_a_trainer_does_not_change_the_training(
+    tiny_bert: Path, tmp_path: Path, of_library: bool
+) -> None:
     """Dropout and the order of the batches are those of a training that is not measured."""
     ends = []
     for measured in (True, False):

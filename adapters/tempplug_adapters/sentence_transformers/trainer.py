@@ -54,9 +54,10 @@ def ranking_losses(loss: nn.Module | Mapping[str, nn.Module]) -> dict[str, Tempe
 
 
 class Charge(GainCallback):
-    """Manages the ranking losses of a training, and says what it gained; arguments and errors are those of `TemperatureRankingCallback`.
+    """Manages the ranking losses of a training, and says what it gained.
 
-    The gradients of all losses are clipped together, separately from the model's, with the same ``max_grad_norm``.
+    Arguments and errors are those of `TemperatureRankingCallback`. The gradients of all losses are clipped together, separately
+    from the model's, with the same ``max_grad_norm``.
 
     Attributes:
         contrastive_losses: the `tempplug.ContrastiveLoss` of each loss, in the order of `ranking_losses`; contains all state.
