@@ -57,8 +57,8 @@ def report_gain(untrained: Mapping[str, float], trained: Mapping[str, float]) ->
     rows = {name: (untrained[name], after) for name, after in trained.items() if name in untrained}
     for name, (before, after) in () if sys.stderr.isatty() else rows.items():
         values = {"untrained": before, "trained": after, "difference": after - before}
-        meaning = "; ".join(explain(name).values()) or None
-        write_event("gain", metric=name, **{key: _finite(value) for key, value in values.items()}, meaning=meaning)
+        fields: dict[str, Any] = {key: _finite(value) for key, value in values.items()}
+        write_event("gain", metric=name, **fields, meaning="; ".join(explain(name).values()) or None)
     if not rows or not sys.stderr.isatty():
         return
     shown = list(rows.items())[:LINES]
