@@ -178,7 +178,8 @@ class PairRoles:
     def mean_over_positives(self, scores: Tensor) -> Tensor:
         """Returns each anchor's mean score over its positives, [N] (0 where it has none), of scores [N, M]."""
         if self.targets is not None:
-            return torch.linalg.vecdot(scores, self.targets.to(scores.dtype)) / self.positive_total
+            total: Tensor = torch.linalg.vecdot(scores, self.targets.to(scores.dtype))
+            return total / self.positive_total
         positive = self.positive(*self.tile(slice(None), slice(None)))
         return torch.where(positive, scores, 0.0).sum(1) / self.positive_total
 
