@@ -68,7 +68,7 @@ def judge(
         raise ConfigError("measured: all temperatures must have the same number of measurements, in the same order.")
     best = max((name for name in measured if name != current), key=lambda name: fmean(measured[name]))
     differences = [value - base for value, base in zip(measured[best], measured[current], strict=True)]
-    difference, half_width = fmean(differences), _half_width(differences, len(measured) - 1)
+    difference, half_width = fmean(differences), half_width_of(differences, len(measured) - 1)
     change = difference >= matters and difference > half_width
     interval = f"± {half_width:.{decimals}f} {unit}" if math.isfinite(half_width) else f"{unit} (measured once: no interval)"
     sentence = (
@@ -78,7 +78,7 @@ def judge(
     return Verdict(current, best, difference, half_width, change, sentence)
 
 
-def _half_width(differences: Sequence[float], comparisons: int) -> float:
+def half_width_of(differences: Sequence[float], comparisons: int) -> float:
     """Returns half the width of the interval of the mean, infinite for a single difference."""
     if len(differences) < 2:
         return math.inf
