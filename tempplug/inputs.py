@@ -68,6 +68,7 @@ ARGUMENTS: dict[str, Argument] = {
     "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
     "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
     "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
+    "targets": Argument(FLOATS, "[B, M]", "layout 'cross-view' does"),
     "hard_negative_mask": Argument(BOOLEANS, "[B, k]", "every layout but 'masks' does", "one value a hard negative"),
 }
 
@@ -159,6 +160,13 @@ def check_mask(name: str, value: object, device: torch.device, wanted: tuple[int
             f"{name} of shape {list(mask.shape)} must be of shape {list(wanted)}, {ARGUMENTS[name].meaning}{instead}."
         )
     return mask
+
+
+def refuse_overlap(positive_mask: Tensor, negative_mask: Tensor) -> None:
+    """Raises `ConfigError` where a pair is in both masks."""
+    # Their bytes, because a maximum of bytes is many times faster than `any` of booleans.
+    if bool((positive_mask.view(torch.uint8) & negative_mask.view(torch.uint8)).max()):
+        raise ConfigError("positive_mask and negative_mask overlap: a pair cannot be both.")
 
 
 def check_read(
@@ -275,8 +283,8 @@ def unread(device: torch.device) -> bool:
 
 
 def outside(name: str, integers: Tensor, size: int) -> int | None:
-    """Returns an integer outside of [0, size), None where all lie inside; a graph checks them where it runs."""
-    if torch.compiler.is_compiling():
+    """Returns an integer outside of [0, size), None where all lie inside; graphs and GPUs check them where they run."""
+    if torch.compiler.is_compiling() or integers.device.type not in ("cpu", "mps"):
         torch._assert_async(((integers >= 0) & (integers < size)).all(), f"{name} must lie between 0 and {size - 1}.")
         return None
     lowest, highest = int(integers.min()), int(integers.max())

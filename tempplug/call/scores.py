@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.call.memory import Memory
 from tempplug.call.parts import Parts
 from tempplug.call.read import check_rows, read_row_arguments
 from tempplug.distributed import rows_of_one
@@ -24,7 +25,7 @@ from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
 
 
-def read_scores(parts: Parts, scores: Tensor, arguments: dict[str, Any]) -> Views:
+def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[str, Any]) -> Views:
     """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
     refuse_fake(scores, *arguments.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
@@ -34,18 +35,18 @@ def read_scores(parts: Parts, scores: Tensor, arguments: dict[str, Any]) -> View
     if scores.ndim != 2 or 0 in scores.shape:
         raise ShapeError(f"scores of shape {list(scores.shape)} must be [N, M], one row an anchor, neither number 0.")
     (size, columns), device, masks = scores.shape, scores.device, parts.layout.name == "masks"
-    if columns < size and not masks:
+    if columns < size and not (masks or "targets" in arguments):
         raise ShapeError(
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
     check_read(arguments, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
-    labels, index, uncertainty = check_rows(arguments, device, size, columns, parts.read_by_terms)
+    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.read_by_terms)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
-    view_b_size = columns if masks else size
+    view_b_size = columns if masks or "targets" in arguments else size
     rows = {"view_a": anchors, "view_b": candidates[:view_b_size]}
     if columns > view_b_size:
         rows["hard_negatives"] = candidates[view_b_size:]
@@ -62,6 +63,7 @@ def read_scores(parts: Parts, scores: Tensor, arguments: dict[str, Any]) -> View
         uncertainty=uncertainty,
         positive_mask=arguments.get("positive_mask"),
         negative_mask=arguments.get("negative_mask"),
+        targets=arguments.get("targets"),
         scores=scores,
         row_arguments=read_row_arguments(parts, arguments, rows),
     )
