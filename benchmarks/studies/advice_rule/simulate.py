@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm, t
 
-from studies.tables import cells_of
+from studies.cells import read_measured
 from tempplug_adapters.advise.training import TEMPERATURES
 
+STUDIES = Path(__file__).parents[1]
 Array = NDArray[np.float64]
 LOG_TEMPERATURES: Array = np.log(TEMPERATURES)
 LOG_RATES: Array = np.log([1 / 3, 1, 3])
@@ -39,7 +40,7 @@ EDGE = 0.5
 def curves(plans: list[str]) -> list[Array]:
     """Returns accuracy [T] over `TEMPERATURES` of each cell: a parabola in ln τ, constant beyond the measured ones."""
     parabolas = []
-    for cell in cells_of(plans):
+    for cell in read_measured(file for plan in plans for file in sorted(STUDIES.glob(f"*/results/{plan}/*.jsonl"))):
         measured = cell.fixed(cell.held_out)
         if len(measured) >= LEAST_TEMPERATURES:
             logs, figures = (np.array(column) for column in zip(*measured, strict=True))
