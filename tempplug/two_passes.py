@@ -114,7 +114,7 @@ class EmbeddedParts:
             for part in self.parts:
                 self.random_states.append(_random_state(part))
                 outputs.append(encode(part))
-        # autocast keeps the weights that it converted without a graph, and would use them in the second pass
+        # before PyTorch 2.11, autocast would use weights that it converted without a graph in the second pass
         torch.clear_autocast_cache()
         self.sizes = [[len(tensor) for tensor in tensors] for tensors in zip(*outputs, strict=True)]
         joined = [torch.cat(tensors) for tensors in zip(*outputs, strict=True)]

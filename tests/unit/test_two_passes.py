@@ -78,10 +78,10 @@ def test_it_is_the_plain_step_with_dropout(
     a, b = views(dtype)
     torch.manual_seed(3)
     expected = others[1](parts_of(others[0], a, size), parts_of(others[0], b, size), **given)
-    expected.backward()
+    (expected * torch.rand(())).backward()
     after = torch.rand(1)
     torch.manual_seed(3)
-    loss = cached_backward(loss_fn, encoder, a, b, mini_batch_size=size, **given)
+    loss = cached_backward(loss_fn, encoder, a, b, mini_batch_size=size, scale=lambda loss: loss * torch.rand(()), **given)
     assert not loss.requires_grad
     assert_close(loss, expected.detach(), dtype)
     assert_close(gradients(encoder, loss_fn), gradients(*others), dtype)
