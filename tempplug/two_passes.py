@@ -9,7 +9,7 @@ Source: Gao et al. 2021, Scaling Deep Contrastive Learning Batch Size under Memo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -20,8 +20,6 @@ from tempplug.options import Number
 
 Rows = Tensor | Mapping[str, Tensor]
 """What an encoder reads: a tensor [B, ...], or a dictionary of such tensors."""
-Synchronization = Callable[[], AbstractContextManager[Any]]
-"""Returns a context without a synchronisation of gradients, such as ``no_sync`` of DistributedDataParallel."""
 MINI_BATCH_SIZE = Number(at_least=1, integer=True)
 
 
@@ -33,7 +31,7 @@ def cached_backward(
     *,
     mini_batch_size: int,
     scale: Callable[[Tensor], Tensor] | None = None,
-    no_sync: Synchronization | None = None,
+    distributed_model: Any = None,
     **arguments: Any,
 ) -> Tensor:
     """Computes the loss of a batch and adds its gradients to ``.grad``, in the place of ``loss.backward()``.
@@ -52,9 +50,9 @@ def cached_backward(
         mini_batch_size: the most rows to encode at once, at least 1; it affects only speed and memory.
         scale: maps the loss to the number whose gradient is computed: ``lambda loss: scaler.scale(loss / 4)`` with a gradient
             scaler and four accumulated batches. None computes the gradient of the loss.
-        no_sync: of a model on several processes, so that only the last backward pass averages gradients. It has those of the
-            loss too, if the loss belongs to the model. By default that of ``encode``, if there is one. The last parts of both
-            views are then in memory together.
+        distributed_model: the DistributedDataParallel that ``encode`` calls, whose gradients only the last backward pass
+            averages, those of the loss too if it belongs to the model. By default ``encode`` itself, if it is one. Without its
+            ``find_unused_parameters=True``, the last parts of both views are in memory together.
         **arguments: further arguments of ``loss_fn``, for the whole batch.
 
     Returns:
@@ -82,8 +80,8 @@ def cached_backward(
             f"loss_fn returned shape {list(loss.shape)} and must return one number: use reduction='mean' or 'sum'."
         )
     scaled.backward()  # type: ignore[no-untyped-call]
-    no_sync = getattr(encode, "no_sync", None) if no_sync is None else no_sync
-    second_pass(embedded, no_sync, loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ())
+    model = encode if distributed_model is None else distributed_model
+    second_pass(embedded, model, loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ())
     return loss.detach()
 
 
@@ -131,24 +129,29 @@ class EmbeddedParts:
         return pairs
 
 
-def second_pass(embedded: Sequence[EmbeddedParts], no_sync: Synchronization | None, of_loss: Iterable[nn.Parameter]) -> None:
+def second_pass(embedded: Sequence[EmbeddedParts], model: Any, of_loss: Iterable[nn.Parameter]) -> None:
     """Embeds each part again and adds the gradients of the encoder, after the backward pass of the loss.
 
     Args:
         embedded: embeddings that hold their gradients.
-        no_sync: entered for all backward passes but the last. The last parts of all rows share that one, so that it reaches all
-            networks of the encoder.
-        of_loss: parameters that hold their gradients already; the last backward pass includes them, because
-            DistributedDataParallel averages what a backward pass reaches.
+        model: what encodes. If it has ``no_sync``, as a DistributedDataParallel, only the last backward pass synchronises.
+        of_loss: parameters of the loss, which hold their gradients already.
     """
-    with nullcontext() if no_sync is None else no_sync():
-        for rows in embedded:
-            for number in range(len(rows.parts) - (no_sync is not None)):
-                _backward(rows.encode_again(number))
+    jobs = [(rows, number) for rows in embedded for number in range(len(rows.parts))]
+    no_sync = getattr(model, "no_sync", None)
+    last: list[tuple[EmbeddedParts, int]] = []
     if no_sync is not None:
-        pairs = [pair for rows in embedded for pair in rows.encode_again(len(rows.parts) - 1)]
-        held = [parameter for parameter in of_loss if parameter.grad is not None]
-        _backward([*pairs, *((parameter.view_as(parameter), torch.zeros_like(parameter)) for parameter in held)])
+        # DistributedDataParallel waits for all parameters in one backward pass, unless it looks for those outside of its graph
+        finds = getattr(model, "find_unused_parameters", False)
+        last = [(rows, len(rows.parts) - 1) for rows in (embedded[-1:] if finds else embedded)]
+        of_loss = () if finds else of_loss
+    with nullcontext() if no_sync is None else no_sync():
+        for rows, number in jobs:
+            if (rows, number) not in last:
+                _backward(rows.encode_again(number))
+    pairs = [pair for rows, number in last for pair in rows.encode_again(number)]
+    held = [parameter for parameter in of_loss if last and parameter.grad is not None]
+    _backward([*pairs, *((parameter.view_as(parameter), torch.zeros_like(parameter)) for parameter in held)])
 
 
 def _backward(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:

@@ -207,7 +207,7 @@ class Towers(nn.Module):
         return self.towers[name](rows)
 
 
-def step(rows: slice, gather: bool, steps: int = 1) -> list[Tensor]:
+def step(rows: slice, gather: bool, finds: bool = False) -> list[Tensor]:
     """Loss and gradients of a plain step of the whole batch, or of this process's share in parts."""
     torch.manual_seed(0)
     module = Towers(gather).double()
@@ -223,13 +223,14 @@ def step(rows: slice, gather: bool, steps: int = 1) -> list[Tensor]:
         reduced = dist.all_reduce(bucket.buffer() / 2, async_op=True)
         return reduced.get_future().then(lambda future: future.value()[0])
 
-    wrapped = DistributedDataParallel(module)
+    wrapped = DistributedDataParallel(module, find_unused_parameters=finds)
     hook.__annotations__.clear()  # torch compares them, and these are strings
     wrapped.register_comm_hook(None, hook)
-    for _ in range(steps):
+    for _ in range(2):
         module.zero_grad()
         synchronised.clear()
-        loss = cached_backward(module.loss_fn, wrapped, {"a": a}, {"b": b}, mini_batch_size=2)
+        given = {"distributed_model": wrapped, "encode": lambda part: wrapped(part)} if finds else {"encode": wrapped}
+        loss = cached_backward(module.loss_fn, view_a={"a": a}, view_b={"b": b}, mini_batch_size=2, **given)
         assert sum(synchronised) == sum(parameter.numel() for parameter in module.parameters()), "each number is sent once"
     dist.all_reduce(loss)
     return [loss / 2, *gradients(module)]
@@ -238,13 +239,14 @@ def step(rows: slice, gather: bool, steps: int = 1) -> list[Tensor]:
 def worker(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
-    torch.save(step(slice(0, 6) if rank == 0 else slice(6, 12), True, steps=2), f"{folder}/{rank}.pt")
+    for finds in (False, True):
+        torch.save(step(slice(0, 6) if rank == 0 else slice(6, 12), True, finds), f"{folder}/{rank}{finds}.pt")
     dist.destroy_process_group()
 
 
 def test_two_processes_synchronise_once_and_equal_one(tmp_path: Path) -> None:
-    """Two networks, a learned temperature, and candidates of both processes; a second step as well."""
+    """Two networks, a learned temperature, and candidates of both processes; the second of two steps."""
     mp.spawn(worker, (str(tmp_path),), nprocs=2)
     whole = step(slice(0, 12), False)
-    for rank in range(2):
-        assert_close(torch.load(tmp_path / f"{rank}.pt"), whole)
+    for name in ("0False", "1False", "0True", "1True"):
+        assert_close(torch.load(tmp_path / f"{name}.pt"), whole)

@@ -51,7 +51,7 @@ class TwoPassMixin(_Base):
             model: the model, wrapped in distributed training.
             loss: the loss, inside of the model or not.
         """
-        self.second_pass = partial(second_pass, embedded, getattr(model, "no_sync", None), list(loss.parameters()))
+        self.second_pass = partial(second_pass, embedded, model, list(loss.parameters()))
 
 
 def check_mini_batches(size: int | None) -> int | None:
