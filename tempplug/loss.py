@@ -141,7 +141,7 @@ class ContrastiveLoss(nn.Module):
         Args:
             view_a: [B, D] raw embeddings, the anchors; or a list of them, one a head, whose losses are summed.
             view_b: [B, D] raw embeddings, row i the positive of view_a's row i ([M, D] candidates for ``masks``).
-            queue: [K, D] past candidates, for ``queue``.
+            queue: [K, D] past candidates, for ``queue`` and ``cross-view``.
             hard_negatives: [H, D], or [B, k, D] taken as [B·k, D]; all of them join the candidates of every anchor of view_a.
             labels: [B] class of each row, serving both views; equal numbers are one class, -1 as well.
             index: [B] position of each row in the data set, from 0.

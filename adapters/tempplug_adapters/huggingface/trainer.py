@@ -25,6 +25,7 @@ from tempplug_adapters.huggingface.callback import Embeddings, LogFile, Temperat
 from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.huggingface.mini_batches import TwoPassMixin, check_mini_batches, embed_outputs
 from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients
+from tempplug_adapters.ring_buffer import add_past_batches, loss_with_past_batches
 
 logger = logging.getLogger(__name__)
 
@@ -76,11 +77,15 @@ class TemperatureTrainerMixin(TwoPassMixin, LossMixin):
         contrastive_mini_batch_size: the most rows of a training batch to embed at once, at least 1. `contrastive_views` is then
             called with parts of ``inputs``, tensors [B, ...], twice each; gradients are those of the whole batch, see
             `tempplug.cached_backward`. None embeds whole batches.
+        queue_size: most rows of view_b of past training batches that stay negatives, at least 1, or None. The memory starts
+            empty and is saved with the loss; it has the rows of all processes if the loss gathers. The loss is ``cross-view``
+            with the term ``same-key``, and `contrastive_views` returns ``keys``, numbers of the rows, equal for equal ones.
         **kwargs: arguments of the Trainer.
 
     Raises:
         ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given; or
-            mini-batches are smaller than 1, or of a model that FSDP or DeepSpeed shards.
+            mini-batches are smaller than 1, or of a model that FSDP or DeepSpeed shards; or ``queue_size`` does not go with the
+            loss.
     """
 
     contrastive_loss: tempplug.ContrastiveLoss
@@ -94,6 +99,7 @@ class TemperatureTrainerMixin(TwoPassMixin, LossMixin):
         temperature_space: tempplug.SearchSpace | None = None,
         log_record: str = "brief",
         contrastive_mini_batch_size: int | None = None,
+        queue_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(contrastive_loss, tempplug.ContrastiveLoss):
@@ -103,6 +109,7 @@ class TemperatureTrainerMixin(TwoPassMixin, LossMixin):
         if kwargs.get("compute_loss_func") is not None:
             raise ConfigError("compute_loss_func must be None: the loss of this Trainer is contrastive_loss.")
         self.contrastive_loss = contrastive_loss
+        self.past_batches = None if queue_size is None else add_past_batches(contrastive_loss, queue_size)
         self.temperature_space = temperature_space
         self._initial_strategy = contrastive_loss.strategy
         super().__init__(*args, **kwargs)
@@ -167,7 +174,10 @@ class TemperatureTrainerMixin(TwoPassMixin, LossMixin):
             # a log after this evaluation must still describe the last training batch
             self.temperature_callback.record()
         self.contrastive_loss.train(model.training)
-        loss: Tensor = self.contrastive_loss(views.view_a, views.view_b, **views.arguments)
+        if self.past_batches is not None and model.training:
+            loss = loss_with_past_batches(self.contrastive_loss, self.past_batches, *views[:2], dict(views.arguments))
+        else:
+            loss = self.contrastive_loss(views.view_a, views.view_b, **views.arguments)
         if model.training:
             self.temperature_callback.observe(views.view_a, views.view_b)
         if views.auxiliary_loss is not None:
