@@ -146,6 +146,7 @@ def train_all(folder: Path, world: int = 1) -> dict[str, Any]:
 
     SentenceEncoder.__call__ = counted  # type: ignore[method-assign]
     for name, job in JOBS.items():
+        encoded[0] = 0
         info, recipe, data = job(world)
         modules: list[torch.nn.Module] = []
         method = info.load()
