@@ -107,6 +107,19 @@ def test_what_cannot_be_split_is_refused(tmp_path: Path, error: type[Exception],
         ours.train()
 
 
+class InOneTensor(MyTrainer):
+    """Both views of a batch are rows of one input, which a split would mix."""
+
+    def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(model(inputs["a"]).chunk(2))
+
+
+def test_inputs_whose_rows_are_not_the_items_are_refused(tmp_path: Path) -> None:
+    ours = make(tmp_path, "fixed", InOneTensor, keywords={"contrastive_mini_batch_size": 4}, max_steps=1)
+    with pytest.raises(ShapeError, match="2 embeddings of 4 rows of a mini-batch: row i of every input must belong to item i"):
+        ours.train()
+
+
 def test_bad_sizes_and_inputs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="contrastive_mini_batch_size=0 must be an integer, at least 1"):
         make(tmp_path, "fixed", keywords={"contrastive_mini_batch_size": 0})

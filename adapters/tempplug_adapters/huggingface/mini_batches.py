@@ -76,13 +76,14 @@ def embed_outputs(
     """Returns what a function returns of a whole batch, from its parts: tuples and dictionaries of joined tensors.
 
     Args:
-        embed: maps a part of the batch to tensors [b, ...] in tuples, lists or dictionaries, and other values.
+        embed: maps a part of the batch to tensors [b, ...] in tuples, lists or dictionaries, and other values; the first tensor
+            has a row for each row of the part.
         inputs: the batch, tensors [B, ...].
         size: the most rows of a part.
 
     Raises:
         TensorError: the batch holds something else than tensors.
-        ShapeError: a tensor is a single number, or parts of the batch have different outputs.
+        ShapeError: a tensor is a single number, parts of the batch have different outputs, or their rows are not the items.
     """
     forms: list[Any] = []
 
@@ -97,6 +98,12 @@ def embed_outputs(
         if any(not tensor.ndim for tensor in tensors):
             raise ShapeError(
                 "an output of shape [] belongs to no row of the batch: leave it out, or train without mini-batches."
+            )
+        count = len(next(iter(part.values())))
+        if len(tensors[0]) != count:
+            raise ShapeError(
+                f"{len(tensors[0])} embeddings of {count} rows of a mini-batch: row i of every input must belong to item i, "
+                "so that a batch can be split; put the texts of a second view into inputs of their own."
             )
         return tensors
 
