@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
 from huggingface_toys import Data, MyTrainer, assert_equal, logged, make, weights
 from method_toys import Kill, Killed
 from pytorch_metric_learning.losses import CrossBatchMemory, NTXentLoss
@@ -98,6 +100,28 @@ def test_it_is_saved_and_loaded_before_and_after_the_first_batch() -> None:
     torch.testing.assert_close(loss_with_past_batches(other, copied, a, b, {"keys": keys}), dense(a, b, keys, []))
     with pytest.raises(RuntimeError, match="size mismatch"):
         with_memory(3)[0].load_state_dict(loss.state_dict())
+
+
+def share(rank: int, folder: str) -> None:
+    """Saves losses and memory of one of two processes, each with half of every batch."""
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
+    loss = tempplug.ContrastiveLoss(f"fixed:temperature={TEMPERATURE}", layout="cross-view", negatives="same-key", gather=True)
+    memory, half = add_past_batches(loss, SIZE), slice(2 * rank, 2 * rank + 2)
+    given = [[each[half] for each in batch] for batch in batches()]
+    losses = [loss_with_past_batches(loss, memory, a, b, {"keys": keys}) for a, b, keys in given]
+    torch.save([torch.stack(losses), memory.rows, memory.keys], f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_share_the_memory_of_one(tmp_path: Path) -> None:
+    mp.spawn(share, (str(tmp_path),), nprocs=2)
+    loss, memory = with_memory()
+    whole = torch.stack([loss_with_past_batches(loss, memory, a, b, {"keys": keys}) for a, b, keys in batches()])
+    (first, *stored), (second, *others) = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    torch.testing.assert_close((first + second) / 2, whole, rtol=1e-10, atol=1e-10)
+    for each in (stored, others):
+        torch.testing.assert_close(each, [memory.rows, memory.keys])
 
 
 @pytest.mark.parametrize(
