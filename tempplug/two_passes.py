@@ -125,7 +125,7 @@ class EmbeddedParts:
         pairs = []
         for output, embedding, sizes in zip(outputs, self.embeddings, self.sizes, strict=True):
             if embedding.grad is not None and output.requires_grad:
-                pairs.append((output, embedding.grad.split(sizes)[number]))
+                pairs.append((output, torch.split(embedding.grad, sizes)[number]))
         return pairs
 
 
@@ -156,7 +156,8 @@ def second_pass(embedded: Sequence[EmbeddedParts], model: Any, of_loss: Iterable
 
 def _backward(pairs: Sequence[tuple[Tensor, Tensor]]) -> None:
     if pairs:
-        torch.autograd.backward(*zip(*pairs, strict=True))
+        outputs, gradients = zip(*pairs, strict=True)
+        torch.autograd.backward(outputs, gradients)
 
 
 def _checked(encode: Callable[[Any], Tensor]) -> Callable[[Any], tuple[Tensor, ...]]:
@@ -192,15 +193,15 @@ def _split(name: str, rows: Rows, size: int) -> list[Any]:
         listed = ", ".join(f"{key} {count}" for key, count in counts.items())
         raise ShapeError(f"tensors of {name} must have one first dimension, the rows of the batch, and have: {listed}.")
     if isinstance(rows, Tensor):
-        return list(rows.split(size))
-    parts = zip(*(tensor.split(size) for tensor in rows.values()), strict=True)
+        return list(torch.split(rows, size))
+    parts = zip(*(torch.split(tensor, size) for tensor in rows.values()), strict=True)
     return [dict(zip(rows, part, strict=True)) for part in parts]
 
 
 def _random_state(part: Any) -> dict[torch.device, Tensor]:
     """Returns the states of the generators that encoding a part can use: of the CPU, its devices and the current GPU."""
     devices = {torch.device("cpu"), *(tensor.device for tensor in _tensors(part))}
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         devices.add(torch.device("cuda", torch.cuda.current_device()))
     return _states(devices)
 

@@ -127,7 +127,7 @@ class PastBatches(RingBuffer):
         self.register_buffer("rows", torch.zeros(size, 0))
         self.register_buffer("keys", torch.zeros(size, dtype=torch.int64))
         self.register_buffer("position", torch.zeros((), dtype=torch.int64))
-        self.register_load_state_dict_pre_hook(_take_dimension)
+        self.register_load_state_dict_pre_hook(_take_dimension)  # type: ignore[no-untyped-call]
 
     def get_extra_state(self) -> Tensor:
         """Returns how many rows are stored."""
