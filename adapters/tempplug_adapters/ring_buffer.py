@@ -183,7 +183,7 @@ def add_past_batches(loss: ContrastiveLoss, size: int) -> PastBatches:
 
 
 def loss_with_past_batches(
-    loss: ContrastiveLoss, past: PastBatches, view_a: Tensor, view_b: Tensor, arguments: dict[str, Any]
+    loss: ContrastiveLoss, past: PastBatches, view_a: Any, view_b: Any, arguments: dict[str, Any]
 ) -> Tensor:
     """Returns the loss of a batch against its own and the past rows of view_b, and stores those of this batch.
 

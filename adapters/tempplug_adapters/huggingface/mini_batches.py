@@ -35,12 +35,11 @@ class TwoPassMixin(_Base):
 
     def training_step(self, model: nn.Module, *args: Any, **kwargs: Any) -> Tensor:
         """Runs forward and backward of a micro-batch, with both passes."""
-        self.second_pass = None
         loss: Tensor = super().training_step(model, *args, **kwargs)
-        if self.second_pass is not None:
+        follow, self.second_pass = self.second_pass, None
+        if follow is not None:
             with self.compute_loss_context_manager():
-                self.second_pass()
-            self.second_pass = None
+                follow()
         return loss
 
     def continue_with(self, embedded: Sequence[EmbeddedParts], model: nn.Module, loss: nn.Module) -> None:
