@@ -28,6 +28,10 @@ examples:
 
 def main(arguments: list[str]) -> int:
     """Runs ``tempplug advise`` with the words after it and returns 0; raises TempplugError for invalid input."""
+    if "--train" in arguments:
+        from tempplug_adapters.advise.train import main as train_and_advise
+
+        return train_and_advise(arguments)
     parser = argparse.ArgumentParser(
         prog="tempplug advise",
         description="Show which temperature and strategy suit your pairs, and how sure that is, in about a minute.",
@@ -60,6 +64,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="pairs per batch of your training (64)")
     parser.add_argument("--strategies", nargs="*", metavar="SPEC", help="beside fixed temperatures (default: those below)")
     parser.add_argument("--max-pairs", type=int, default=2000, metavar="N", help="pairs used, chosen at random (2000)")
+    parser.add_argument("--train", action="store_true", help="ask your own training command: see tempplug advise --train -h")
     parser.add_argument("--output", type=Path, default=Path("advice.html"), metavar="FILE", help="page, .html (advice.html)")
     options = parser.parse_args(arguments)
     if options.output.suffix.lower() != ".html":
