@@ -1,123 +1,125 @@
-"""Whether another temperature or strategy is better than the current one, by metrics over seeds.
+"""Whether to leave the current temperature for another one, from repeated measurements of each.
 
-The rule: change if the 95 % interval of the paired difference over the seeds is above 0. If the other one is the best of
-several by the same seeds, the interval is widened for that choice (Bonferroni's correction), so that noise alone rarely wins.
-It must not know how the metrics were measured.
+It must not know how they were measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from statistics import mean, stdev
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
 
-LEVEL = 0.05
+from tempplug.errors import ConfigError
+
+LEVEL = 0.95
+"""Probability that the intervals of all differences contain the true ones."""
+MATTERS = 1.0
+"""Points of accuracy that a difference must have to be worth a change."""
 POWER = 0.8
-_MOST_SEEDS = 100
+"""Probability with which `Verdict.needed` measurements show the difference."""
+_MOST_NEEDED = 100
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How much the best of the others differs from the reference.
+    """The best of the others beside the current temperature.
 
     Attributes:
-        reference: name of the current one, or of the second best if no current one is known.
-        reference_is_current: whether the reference is the current one.
-        best: name of the best of the others.
-        lower_is_better: of the metric.
-        difference: mean over seeds of the best minus the reference.
-        half_width: half of the 95 % interval, from Student's t; None if there is one seed, or if the difference is equal with
-            all seeds.
-        seeds: number of seeds that both have.
-        comparisons: number of differences of which this is the largest; the interval is widened for them.
-        seeds_needed: about how many seeds would show a difference of this size with a probability of 80 %; None if it
-            is clear, or not better, or if the noise is unknown, or more than 100 would be needed.
+        current: name of the current temperature; of the second best if no current one was named.
+        best: name of the best mean among the others.
+        difference: mean of the best minus that of the current one, in the unit of the measurements.
+        half_width: of the interval of the difference; infinite where each has one measurement, or where the difference is the
+            same in all, so that the noise is unknown.
+        change: whether to train at the best one.
+        needed: about how many measurements of each would show a difference of this size with probability `POWER`; None if it
+            is shown, or does not matter, or its noise is unknown, or 100 are not enough.
+        sentence: all of this in words.
     """
 
-    reference: str
-    reference_is_current: bool
+    current: str
     best: str
-    lower_is_better: bool
     difference: float
-    half_width: float | None
-    seeds: int
-    comparisons: int
-    seeds_needed: int | None
-
-    @property
-    def clear(self) -> bool:
-        """Whether the whole interval is on the better side of 0."""
-        return self.half_width is not None and self.gain > self.half_width
-
-    @property
-    def gain(self) -> float:
-        """How much better the best is; negative if it is worse."""
-        return -self.difference if self.lower_is_better else self.difference
-
-    def sentence(self, metric: str) -> str:
-        """Returns the verdict in words."""
-        seeds = f"{self.seeds} seeds" if self.seeds > 1 else "one seed"
-        if self.half_width is None:
-            size = f"{self.difference:+.3g} with {'each of ' * (self.seeds > 1)}{seeds}"
-        else:
-            widened = f" for {self.comparisons} comparisons" if self.comparisons > 1 else ""
-            size = f"{self.difference:+.3g} ± {self.half_width:.3g} (95 % interval{widened}, {seeds})"
-        if self.reference_is_current:
-            subject = f"You train at {self.reference}. {self.best} changes {metric}"
-        elif not self.difference:
-            return f"None is best: {self.best} and {self.reference} have the same {metric} with {seeds}."
-        else:
-            subject = f"{self.best} is best. Its {metric} differs from that of the second, {self.reference},"
-        return f"{subject} by {size}: {self._conclusion()}"
-
-    def _conclusion(self) -> str:
-        same = "keep what you have" if self.reference_is_current else "they are not told apart"
-        if self.clear:
-            return "change it." if self.reference_is_current else "they differ clearly."
-        if self.gain <= 0:
-            return f"{same}."
-        if self.half_width is None:
-            return f"{same}, because {'equal differences' if self.seeds > 1 else 'one seed'} cannot tell the noise."
-        number = f"about {self.seeds_needed}" if self.seeds_needed else f"more than {_MOST_SEEDS}"
-        return f"{same}; a difference of this size needs {number} seeds to be seen."
+    half_width: float
+    change: bool
+    needed: int | None
+    sentence: str
 
 
-def judge(values: Mapping[str, Mapping[int | None, float]], current: str | None, lower_is_better: bool = False) -> Verdict:
-    """Compares the best with the current one.
+def judge(
+    measured: Mapping[str, Sequence[float]],
+    current: str | None,
+    *,
+    lower_is_better: bool = False,
+    matters: float = MATTERS,
+    quantity: str = "held-out accuracy",
+    unit: str = "points",
+    decimals: int | None = 1,
+    repeats: str = "",
+) -> Verdict:
+    """Compares the current temperature with the best of the others.
+
+    The rule: change if the best is better by at least ``matters``, and the interval of its difference does not contain 0. The
+    interval is Student's for paired differences, at `LEVEL` for all comparisons with the current one together (Bonferroni).
 
     Args:
-        values: metric by name and seed, of at least two names, all with the same seeds.
-        current: one of the names; None compares the best with the second best.
-        lower_is_better: of the metric.
+        measured: for each temperature or strategy, by the name that the sentence uses, what was measured; place i of all of
+            them is the same held-out pair, or the same seed.
+        current: name of the one that is trained with now; None compares the best with the second best.
+        lower_is_better: of the measurements.
+        matters: smallest difference that is worth a change, in the unit of the measurements.
+        quantity: what was measured, for the sentence.
+        unit: of a difference, for the sentence; may be empty.
+        decimals: of the figures in the sentence; None for three significant digits.
+        repeats: what differs between the measurements, such as ``seeds``: the sentence then says how many there are and how
+            many would be needed.
+
+    Raises:
+        ConfigError: the current one was not measured, nothing else was, or the numbers of measurements differ.
     """
-    ranked = sorted(values, key=lambda name: mean(values[name].values()), reverse=not lower_is_better)
-    others = [name for name in ranked if name != current]
-    best, reference = others[0], others[1] if current is None else current
-    comparisons = len(values) - 1
-    differences = [value - values[reference][seed] for seed, value in values[best].items()]
-    difference = mean(differences)
-    deviation = stdev(differences) if len(differences) > 1 else 0.0
-    verdict = Verdict(
-        reference, current is not None, best, lower_is_better, difference, None, len(differences), comparisons, None
-    )
-    if deviation <= 1e-9 * max(map(abs, values[best].values())):
-        return verdict
-    half_width = _quantile(1 - LEVEL / comparisons / 2, len(differences) - 1) * deviation / math.sqrt(len(differences))
-    needed = _needed(verdict.gain / deviation, comparisons) if 0 < verdict.gain <= half_width else None
-    return replace(verdict, half_width=half_width, seeds_needed=needed)
+    if len(measured) < 2 or (current is not None and current not in measured):
+        raise ConfigError(f"current={current} must be among the measured, with another one beside it: {', '.join(measured)}.")
+    if len({len(values) for values in measured.values()}) > 1:
+        raise ConfigError("measured: all temperatures must have the same number of measurements, in the same order.")
+    ranked = sorted(measured, key=lambda name: fmean(measured[name]), reverse=not lower_is_better)
+    best, *others = (name for name in ranked if name != current)
+    reference = others[0] if current is None else current
+    differences = [value - base for value, base in zip(measured[best], measured[reference], strict=True)]
+    difference, count, comparisons = fmean(differences), len(differences), len(measured) - 1
+    deviation = stdev(differences) if count > 1 else 0.0
+    known = count > 1 and (deviation > 1e-9 * max(map(abs, measured[best])) or difference == 0)  # whether the noise is
+    half_width = _quantile(count, comparisons) * deviation / math.sqrt(count) if known else math.inf
+    gain = -difference if lower_is_better else difference
+    change = gain >= matters and gain > half_width
+    open_question = known and 0 < gain <= half_width and gain >= matters
+    needed = _needed(gain / deviation, comparisons) if open_question else None
+    digits = ".3g" if decimals is None else f".{decimals}f"
+    size = f"{difference:+{digits}}" + f" ± {half_width:{digits}}" * known + f" {unit}" * bool(unit)
+    if not known:
+        size += f" ({f'the same in {count} {repeats}' if count > 1 else 'measured once'}: no interval)"
+    elif repeats:
+        size += f" (95 % interval{f' for {comparisons} comparisons' if comparisons > 1 else ''}, {count} {repeats})"
+    if current is None:
+        sentence = f"The {quantity} of the best, {best}, differs from that of the second, {reference}, by {size}: "
+        sentence += "they differ clearly" if change else "they are not told apart"
+    else:
+        sentence = f"You train at {current}. {best} changes {quantity} by {size}: "
+        sentence += "change it" if change else "keep what you have"
+    if open_question and repeats:
+        number = f"about {needed}" if needed else f"more than {_MOST_NEEDED}"
+        sentence += f"; a difference of this size needs {number} {repeats} to be seen"
+    return Verdict(reference, best, difference, half_width, change, needed, f"{sentence}.")
 
 
-def _quantile(probability: float, degrees: int) -> float:
-    from scipy.special import stdtrit  # of Student's t
+def _quantile(count: int, comparisons: int, probability: float | None = None) -> float:
+    """Returns Student's quantile for the interval of the mean of so many differences, or of another probability."""
+    from scipy.special import stdtrit
 
-    return float(stdtrit(degrees, probability))
+    return float(stdtrit(count - 1, probability or 1 - (1 - LEVEL) / 2 / comparisons))
 
 
 def _needed(effect: float, comparisons: int) -> int | None:
-    """Returns how many seeds show a difference of `effect` standard deviations of the paired differences."""
-    for seeds in range(2, _MOST_SEEDS + 1):
-        needed = _quantile(1 - LEVEL / comparisons / 2, seeds - 1) + _quantile(POWER, seeds - 1)
-        if effect * math.sqrt(seeds) >= needed:
-            return seeds
-    return None
+    """Returns how many measurements show a difference of ``effect`` standard deviations of the paired differences."""
+    counts = range(2, _MOST_NEEDED + 1)
+    quantiles = ((count, _quantile(count, comparisons) + _quantile(count, 1, POWER)) for count in counts)
+    return next((count for count, quantile in quantiles if effect * math.sqrt(count) >= quantile), None)

@@ -83,6 +83,10 @@ def test_the_grid_is_run_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     out = capsys.readouterr().out
     assert "(done before)" in out
     assert "macl                    0.655 ± 0.0071 over 2 seeds" in out
+    assert (
+        "\nThe accuracy of the best, 0.5, differs from that of the second, macl, by +0.05 (the same in 2 seeds: no interval): "
+        in out
+    )
     assert ">macl<" in (tmp_path / "out" / "sweep.svg").read_text(encoding="utf-8")
     other = writing(tmp_path)
     other[2] += " --more"
@@ -93,6 +97,34 @@ def test_the_grid_is_run_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert main(writing(tmp_path)) == 2
     assert f"output='{tmp_path / 'out'}' is being written to by process 7: wait" in capsys.readouterr().err
     assert ran(tmp_path) == []
+
+
+def test_a_sweep_ends_with_a_verdict_in_words_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def verdict(*flags: str) -> tuple[str, dict[str, Any]]:
+        assert main([*writing(tmp_path), *flags]) == 0
+        sentence, note = capsys.readouterr().out.splitlines()[-3:-1]
+        assert note == "It holds for this length of training alone."
+        content = json.loads((tmp_path / "out" / "sweep.json").read_text(), parse_constant=pytest.fail)
+        assert content["verdict"]["sentence"] == sentence
+        assert content["seeds"]["macl"] == [0, 1]
+        return sentence, content["verdict"]
+
+    sentence, numbers = verdict("--current", "macl")
+    assert sentence.startswith("You train at macl. 0.5 changes accuracy by +0.05 (the same in 2 seeds: no interval): keep")
+    assert (numbers["current"], numbers["best"], numbers["half_width"]) == ("macl", "0.5", None)
+    assert numbers["difference"] == pytest.approx(0.05)
+    sentence, numbers = verdict("--current", "macl", "--lower-is-better")
+    assert sentence.startswith("You train at macl. 0.05 changes accuracy by -0.15 (")
+    assert numbers["best"] == "0.05"
+
+
+def test_a_loss_gets_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(printing(tmp_path, "loss", "dystress")) == 0
+    assert "\nNo verdict: loss depends on the temperature, so it cannot tell which is better.\n" in capsys.readouterr().out
+    assert main([*printing(tmp_path, "loss", "dystress"), "--lower-is-better"]) == 0
+    assert (
+        "The loss of the best, 0.5, differs from that of the second, dystress, by +0 (measured once" in capsys.readouterr().out
+    )
 
 
 def test_a_misspelt_metric_ends_the_sweep_after_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,27 +73,27 @@ def main(arguments: list[str]) -> int:
         f"2 x {options.confirm} to confirm the choice with new seeds."
     )
     with trainings.session():
-        chosen = choose(trainings, challengers, current, options.lower_is_better)
-        confirming = range(FIRST_NEW_SEED, FIRST_NEW_SEED + options.confirm)
-        for seed in confirming:
-            for candidate in (current, chosen):
-                trainings.measure(candidate, seed)
-        decisive = {
-            candidate: {seed: value for seed, value in trainings.values.get(candidate, {}).items() if seed in confirming}
-            for candidate in (current, chosen)
-        }
-        note = f", and rests on the new seeds, {confirming[0]} to {confirming[-1]}, which did not choose {chosen.label}"
+        decisive = search(trainings, challengers, current, options.confirm, options.lower_is_better)
+        last = FIRST_NEW_SEED + options.confirm - 1
+        note = f", and rests on seeds {FIRST_NEW_SEED} to {last} alone, which chose nothing"
         report(trainings, decisive, current, options.lower_is_better, "search", note)
     return 1 if trainings.failed else 0
 
 
-def choose(
-    trainings: Trainings, challengers: Sequence[Candidate], current: Candidate, lower_is_better: bool = False
-) -> Candidate:
-    """Returns the last of the challengers, of which the better half stays after each seed; the current one always runs.
+def search(
+    trainings: Trainings, challengers: Sequence[Candidate], current: Candidate, confirm: int, lower_is_better: bool = False
+) -> dict[Candidate, dict[int | None, float]]:
+    """Returns the metrics that decide, by new seed, of the current one and of the last challenger, after all trainings.
+
+    Args:
+        trainings: gets the metrics of all runs.
+        challengers: what could replace the current one.
+        current: trained with every seed.
+        confirm: number of new seeds for the last challenger and the current one.
+        lower_is_better: of the metric.
 
     Raises:
-        DataError: all challengers failed.
+        DataError: with one seed, the trainings of all challengers failed.
     """
     for seed, size in enumerate(_rounds(len(challengers))):
         for candidate in (current, *challengers):
@@ -103,7 +103,15 @@ def choose(
             raise DataError(f"with seed {seed}, the trainings of all that could replace {current.label} failed.")
         trained.sort(key=lambda candidate: mean(trainings.values[candidate].values()), reverse=not lower_is_better)
         challengers = trained[: size // 2]
-    return challengers[0]
+    new_seeds = range(FIRST_NEW_SEED, FIRST_NEW_SEED + confirm)
+    finalists = (current, challengers[0])
+    for seed in new_seeds:
+        for candidate in finalists:
+            trainings.measure(candidate, seed)
+    return {
+        candidate: {seed: value for seed, value in trainings.values.get(candidate, {}).items() if seed in new_seeds}
+        for candidate in finalists
+    }
 
 
 def _rounds(challengers: int) -> list[int]:

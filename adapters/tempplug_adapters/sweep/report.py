@@ -50,7 +50,7 @@ def report(
         "lower_is_better": lower_is_better,
         "values": {candidate.name: list(by_seed.values()) for candidate, by_seed in values.items()},
         "seeds": {candidate.name: list(by_seed) for candidate, by_seed in values.items()},
-        "verdict": {"sentence": sentence, **verdict},
+        "verdict": {**verdict, "sentence": sentence},
     }
     write_json(file, content)
     print(f"wrote {picture} and {file}")
@@ -60,14 +60,28 @@ def _verdict(compared: Values, current: Candidate | None, metric: str, lower_is_
     """Returns the numbers of the verdict, empty if there is none, and the verdict in words."""
     if metric.endswith("loss") and not lower_is_better:
         return {}, f"No verdict: {metric} depends on the temperature, so it cannot tell which is better."
-    most = max(map(len, compared.values()), default=0)
-    whole = {candidate.label: by_seed for candidate, by_seed in compared.items() if by_seed and len(by_seed) == most}
+    seeds = {seed for by_seed in compared.values() for seed in by_seed}
+    whole = {
+        candidate.label: list(by_seed.values())
+        for candidate, by_seed in compared.items()
+        if seeds and len(by_seed) == len(seeds)
+    }
     if current is not None and current.label not in whole:
         return {}, f"No verdict: a training at {current.label}, the current one, failed."
     if len(whole) < 2:
         return {}, f"No verdict: a training of each but {', '.join(whole) or 'none'} failed."
-    found = judge(whole, current.label if current else None, lower_is_better)
-    return {**asdict(found), "clear": found.clear}, found.sentence(metric)
+    verdict = judge(
+        whole,
+        current.label if current else None,
+        lower_is_better=lower_is_better,
+        matters=0.0,
+        quantity=metric,
+        unit="",
+        decimals=None,
+        repeats="seeds",
+    )
+    numbers = {name: None if value == math.inf else value for name, value in asdict(verdict).items()}  # JSON has no infinity
+    return numbers, verdict.sentence
 
 
 def draw(series: Mapping[str, Mapping[float | str, Sequence[float]]], metric: str) -> str:
