@@ -79,16 +79,16 @@ def test_it_continues_after_an_interruption_with_the_same_answer(
     flags = ("--current", "0.05", "--temperatures", "0.1", "0.2", "--confirm", "2")
     assert main(words(tmp_path, *flags, output="whole")) == 0
     needed = ran(tmp_path)
-    run, started = subprocess.run, []
+    start, started = subprocess.Popen, []
 
     def interrupted(*arguments: Any, **options: Any) -> Any:
         started.append(arguments)
         if len(started) == 5:
             raise KeyboardInterrupt
-        return run(*arguments, **options)
+        return start(*arguments, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "run", interrupted)
+        patch.setattr(subprocess, "Popen", interrupted)
         assert main(words(tmp_path, *flags)) == 130
     assert "finished runs are kept, the same command goes on." in capsys.readouterr().err
     assert ran(tmp_path) == needed[:4]

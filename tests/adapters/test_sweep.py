@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -116,6 +121,28 @@ def test_a_sweep_ends_with_a_verdict_in_words_and_numbers(tmp_path: Path, capsys
     sentence, numbers = verdict("--current", "macl", "--lower-is-better")
     assert sentence.startswith("You train at macl. 0.05 changes accuracy by -0.15 (")
     assert numbers["best"] == "0.05"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_sweep_that_is_ended_ends_its_training_too(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    sleeps = "import os, pathlib, sys, time; pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
+    command = [sys.executable, "-c", "import sys; from tempplug.cli import main; sys.exit(main(sys.argv[1:]))"]
+    sweep = subprocess.Popen([*command, *words(tmp_path, sleeps, "accuracy")], stderr=subprocess.PIPE, text=True)
+    training = int(awaited(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text()))
+    sweep.send_signal(number)
+    assert "finished runs are kept, the same command goes on." in sweep.communicate(timeout=30)[1]
+    assert sweep.returncode == status
+    with pytest.raises(ProcessLookupError):
+        os.kill(training, 0)
+
+
+def awaited(value: Callable[[], Any]) -> Any:
+    """Returns a value as soon as it is true."""
+    for _ in range(600):
+        if read := value():
+            return read
+        time.sleep(0.05)
+    raise TimeoutError
 
 
 def test_a_loss_gets_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

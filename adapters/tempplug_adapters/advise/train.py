@@ -72,12 +72,14 @@ def main(arguments: list[str]) -> int:
         f"{planned} trainings of full length: {' + '.join(str(size + 1) for size in rounds) or 'none'} to choose, "
         f"2 x {options.confirm} to confirm the choice with new seeds."
     )
-    with trainings.session():
+
+    def work() -> None:
         decisive = search(trainings, challengers, current, options.confirm, options.lower_is_better)
         last = FIRST_NEW_SEED + options.confirm - 1
         note = f", and rests on seeds {FIRST_NEW_SEED} to {last} alone, which chose nothing"
         report(trainings, decisive, current, options.lower_is_better, "search", note)
-    return 1 if trainings.failed else 0
+
+    return trainings.conduct(work)
 
 
 def search(

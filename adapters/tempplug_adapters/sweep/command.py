@@ -65,12 +65,14 @@ def main(arguments: list[str]) -> int:
     seeds = dict.fromkeys(options.seeds or [0]) if "{seed}" in options.command else [None]
     compared, current = comparison(options)
     trainings = Trainings(options.command, options.metric, options.output, len(seeds) * len(compared))
-    with trainings.session():
+
+    def work() -> None:
         for seed in seeds:
             for candidate in compared:
                 trainings.measure(candidate, seed)
         report(trainings, trainings.values, current, options.lower_is_better, "sweep")
-    return 1 if trainings.failed else 0
+
+    return trainings.conduct(work)
 
 
 def add_comparison(parser: argparse.ArgumentParser, temperatures: tuple[float, ...], strategies: tuple[str, ...]) -> None:

@@ -10,9 +10,9 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,10 @@ from tempplug.options import format_value
 from tempplug_adapters.storage.files import make_folder, write_json
 from tempplug_adapters.storage.manifest import locked
 from tempplug_adapters.sweep.metrics import RESULT, MissingMetricError, read_metric
+from tempplug_adapters.training.termination import Terminated, on_termination
 
 _PRINTED = "sweep_output.txt"
+_CONTINUES = "finished runs are kept, the same command goes on."
 
 
 @dataclass(frozen=True)
@@ -99,14 +101,21 @@ class Trainings:
             raise ConfigError(f"command={command!r} cannot be read: {error}.") from error
         self._started, self._durations, self._metric_known = 0, list[float](), False
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Locks the folder of results, and tells after Ctrl-C how to continue."""
-        with locked(make_folder(self.output, "output"), "output"):
-            try:
-                yield
-            except KeyboardInterrupt as error:
-                raise KeyboardInterrupt("finished runs are kept, the same command goes on.") from error
+    def conduct(self, work: Callable[[], None]) -> int:
+        """Calls a function with the folder of results locked; returns 0, 1 if a run failed, or 128 + a signal that ended it.
+
+        Raises:
+            KeyboardInterrupt: by Ctrl-C; the message says how to continue.
+        """
+        try:
+            with locked(make_folder(self.output, "output"), "output"), on_termination(_end):
+                work()
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(_CONTINUES) from error
+        except Terminated as ended:
+            print(f"ended by {ended.name}: {_CONTINUES}", file=sys.stderr)
+            return ended.status
+        return 1 if self.failed else 0
 
     def measure(self, candidate: Candidate, seed: int | None) -> None:
         """Trains unless that is done, adds the metric to `values`, and prints one line.
@@ -172,14 +181,24 @@ def perform(run: Run) -> float | None:
     begin = time.monotonic()
     with printed.open("wb") as file:
         try:
-            status = subprocess.run(run.words, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
+            process = subprocess.Popen(run.words, stdout=file, stderr=subprocess.STDOUT)
         except OSError as error:
             raise ConfigError(f"command '{run.words[0]}' cannot be run: {error.strerror or error}.") from error
+        try:
+            status = process.wait()
+        except BaseException:  # it must not train on beside the one that continues
+            process.terminate()
+            process.wait()
+            raise
     if status:
         last = printed_by(run).strip().splitlines()[-1:] or ["it printed nothing"]
         raise DataError(f"exit status {status}, {last[0][:200]} ({printed} has all that it printed).")
     write_json(result, {"command": list(run.words)})
     return time.monotonic() - begin
+
+
+def _end(number: int) -> None:
+    raise Terminated(number=number)
 
 
 def printed_by(run: Run) -> str:
