@@ -101,7 +101,7 @@ def judge(
         size += f" (95 % interval{f' for {comparisons} comparisons' if comparisons > 1 else ''}, {count} {repeats})"
     if current is None:
         sentence = f"The {quantity} of the best, {best}, differs from that of the second, {reference}, by {size}: "
-        sentence += "they differ clearly" if change else "they are not told apart"
+        sentence += "they differ clearly" if change else "they do not differ clearly"
     else:
         sentence = f"You train at {current}. {best} changes {quantity} by {size}: "
         sentence += "change it" if change else "keep what you have"

@@ -87,5 +87,6 @@ def test_the_words_where_no_current_one_is_known() -> None:
         f"{start}+0.11 ± 0.0358 (95 % interval for 2 comparisons, 3 seeds): they differ clearly."
     )
     assert judge_seeds({"0.1": SAME, "0.05": [0.45, 0.6, 0.6]}, None).sentence == (
-        f"{start}+0.05 ± 0.215 {INTERVAL}: they are not told apart; a difference of this size needs about 26 seeds to be seen."
+        f"{start}+0.05 ± 0.215 {INTERVAL}: they do not differ clearly; "
+        "a difference of this size needs about 26 seeds to be seen."
     )

@@ -87,7 +87,7 @@ def _verdict(compared: Values, current: Candidate | None, metric: str, lower_is_
 def draw(series: Mapping[str, Mapping[float | str, Sequence[float]]], metric: str) -> str:
     """Returns the plot as SVG: a curve over the fixed temperatures, and beside it a point for each strategy.
 
-    Each strategy has its own place, so that equal ones are told apart. Means have one standard deviation on either side.
+    Each strategy has its own place, so that equal ones are all visible. Means have one standard deviation on either side.
 
     Args:
         series: by learning rate, in words or empty, the values of the metric by fixed temperature or name of a strategy, one
