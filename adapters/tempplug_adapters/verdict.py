@@ -88,7 +88,7 @@ def judge(
     difference, count, comparisons = fmean(differences), len(differences), len(measured) - 1
     deviation = stdev(differences) if count > 1 else 0.0
     known = count > 1 and (deviation > 1e-9 * max(map(abs, measured[best])) or difference == 0)  # whether the noise is
-    half_width = _quantile(count, comparisons) * deviation / math.sqrt(count) if known else math.inf
+    half_width = half_width_of(differences, comparisons) if known else math.inf
     gain = -difference if lower_is_better else difference
     change = gain >= matters and gain > half_width
     open_question = known and 0 < gain <= half_width and gain >= matters
@@ -111,15 +111,25 @@ def judge(
     return Verdict(reference, best, difference, half_width, change, needed, f"{sentence}.")
 
 
-def _quantile(count: int, comparisons: int, probability: float | None = None) -> float:
-    """Returns Student's quantile for the interval of the mean of so many differences, or of another probability."""
+def half_width_of(differences: Sequence[float], comparisons: int) -> float:
+    """Returns half the width of the interval of the mean, infinite for a single difference."""
+    if len(differences) < 2:
+        return math.inf
+    quantile = _quantile(1 - (1 - LEVEL) / 2 / comparisons, len(differences))
+    return quantile * stdev(differences) / math.sqrt(len(differences))
+
+
+def _quantile(probability: float, count: int) -> float:
+    """Returns the quantile of Student's distribution for the mean of ``count`` values."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(count - 1, probability or 1 - (1 - LEVEL) / 2 / comparisons))
+    return float(stdtrit(count - 1, probability))
 
 
 def _needed(effect: float, comparisons: int) -> int | None:
     """Returns how many measurements show a difference of ``effect`` standard deviations of the paired differences."""
-    counts = range(2, _MOST_NEEDED + 1)
-    quantiles = ((count, _quantile(count, comparisons) + _quantile(count, 1, POWER)) for count in counts)
-    return next((count for count, quantile in quantiles if effect * math.sqrt(count) >= quantile), None)
+    for count in range(2, _MOST_NEEDED + 1):
+        quantiles = _quantile(1 - (1 - LEVEL) / 2 / comparisons, count) + _quantile(POWER, count)
+        if effect * math.sqrt(count) >= quantiles:
+            return count
+    return None

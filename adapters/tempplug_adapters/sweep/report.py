@@ -44,7 +44,6 @@ def report(
     for candidate, by_seed in values.items():
         rate = "" if candidate.learning_rate is None else f"learning rate {candidate.learning_rate:g}"
         series.setdefault(rate, {})[candidate.temperature or candidate.strategy] = list(by_seed.values())
-    write_text(picture, draw(series, metric))
     content = {
         "metric": metric,
         "lower_is_better": lower_is_better,
@@ -53,6 +52,7 @@ def report(
         "verdict": {**verdict, "sentence": sentence},
     }
     write_json(file, content)
+    write_text(picture, draw(series, metric))
     print(f"wrote {picture} and {file}")
 
 
