@@ -126,7 +126,7 @@ def _rates(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
     of_temperature = max(accuracies) - min(accuracies)
     end = "" if rate < max(RATES) else " The best is the highest: try a higher one in your training as well."
     return [
-        f"Learning rate: each temperature has its best of {len(by_rate)} rates, a factor of 3 apart. At {label(chosen)} the best "
+        f"Learning rate: each temperature has its best of {len(by_rate)} rates, three times apart. At {label(chosen)} the best "
         f"rate is {of_rate:.1f} points above the worst; the best temperature is {of_temperature:.1f} above the worst.{end}"
     ]
 

@@ -14,8 +14,6 @@ from tempplug_adapters.advise.training import HELD_OUT, RATES, Course
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_adapters.verdict import LEVEL, MATTERS
 
-DRAWS = find_spec("matplotlib") is not None
-"""Whether the page has a picture."""
 _ACCURACY = "accuracy on held-out pairs, %"
 _LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 8
 
@@ -69,6 +67,11 @@ def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
     )
 
 
+def can_draw() -> bool:
+    """Returns whether the page can have a picture: matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
 def repetitions(pairs: Pairs, courses: Sequence[Course]) -> int:
     """Returns how often each temperature was trained, with other pairs held out."""
     return max(1, len(next(iter(courses[0].credits.values()))) // int(HELD_OUT * pairs.size))
@@ -76,7 +79,7 @@ def repetitions(pairs: Pairs, courses: Sequence[Course]) -> int:
 
 def _picture(courses: Sequence[Course], advice: Advice) -> str:
     """Draws accuracy over the fixed temperature, a line for each length, and strategies as points at their mean temperature."""
-    if not DRAWS:
+    if not can_draw():
         return ""
     figure, panel = new_figure(5.2, 4.2)
     for each in (figure, panel):

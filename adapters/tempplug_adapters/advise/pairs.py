@@ -125,7 +125,9 @@ WIDEST = 256
 LARGEST = 4_000_000
 """Weights of a static model that is trained as a whole."""
 CHUNK = 128
-"""Pairs that are encoded before the time is looked at."""
+"""Pairs that are encoded before the time is looked at again."""
+LEAST_ENCODED = 500
+"""Pairs that are encoded however long it takes: fewer tell nothing."""
 COMPARED = 500
 """Largest number of pairs that are compared with each other before the training."""
 _LEAST = 50
@@ -275,7 +277,7 @@ def _texts(
     trainee, method, size = _encoded(texts, model, until, progress)
     origin = f"{_of(size, len(samples))} {kind} of {path.name}{repeated}"
     uneven = "not all rows have a hard negative: none is used" if rows.most_negatives and not hard else ""
-    fewer = f"{size:,} of {len(chosen):,} {kind} were encoded in half of the time; a longer --time uses more"
+    fewer = f"{size:,} of {len(chosen):,} {kind} were encoded in two thirds of the time; a longer --time uses more"
     read = [*rows.assigned.lines(), *rows.notes, *filter(None, [uneven, fewer if size < len(chosen) else ""])]
     return Pairs(trainee, size, len(samples), origin, method, tuple(read))
 
@@ -300,7 +302,7 @@ def _encoded(
         model.max_seq_length = min(model.max_seq_length or MAX_LENGTH, MAX_LENGTH)
     encoded: list[list[Tensor]] = []
     size = 0
-    while size < len(texts[0]) and (size < _LEAST or time.monotonic() < until):
+    while size < len(texts[0]) and (size < LEAST_ENCODED or time.monotonic() < until):
         parts = [column[size : size + CHUNK] for column in texts]
         encoded.append([model.encode(part, convert_to_tensor=True, show_progress_bar=False).float().clone() for part in parts])
         size += len(parts[0])

@@ -132,7 +132,7 @@ def train(
         began, done, total = time.monotonic(), 0, folds * len(specs) * len(RATES)
         for fold in range(folds):
             spent = time.monotonic() - began
-            if fold and spent * (fold + 1) / fold > OVERTIME * seconds:
+            if fold >= FEWEST_FOLDS and spent * (fold + 1) / fold > OVERTIME * seconds:
                 break
             held_out = order[fold * size : (fold + 1) * size]
             trained = torch.cat([order[: fold * size], order[(fold + 1) * size :]])
