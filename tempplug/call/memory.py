@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from tempplug.call.between_calls import Unlearned
@@ -15,7 +16,9 @@ from tempplug.call.record import Step
 from tempplug.call.replay import Replay
 from tempplug.distributed import Agreement, Rows
 from tempplug.embeddings import RowOrder
+from tempplug.inputs import unread
 from tempplug.layouts.base import BlockPlan
+from tempplug.transforms import valueless
 from tempplug.types import StepRecord
 
 MOST_KINDS = 256
@@ -72,6 +75,14 @@ class Memory:
         if len(self.plans) >= MOST_KINDS:
             self.plans.clear()
         self.plans[kind] = plan
+
+    def may_read(self, what: str, device: torch.device) -> bool:
+        """Returns whether values are looked at: where that does not wait for a device, and in the first call that asks."""
+        if unread(device):
+            if valueless() or what in self.checked:
+                return False
+            self.checked.add(what)
+        return True
 
     def warn(self, kind: str, message: str) -> None:
         """Warns once in the life of the loss."""
