@@ -107,7 +107,8 @@ def comparison(options: argparse.Namespace) -> tuple[list[Candidate], Candidate 
     specs = [*(_fixed("temperatures", temperature) for temperature in options.temperatures), *options.strategies]
     for spec in (*specs, current) if current else specs:
         registry().get(StrategyInfo, parse_spec(spec)[0])
-    rates = [_positive("learning_rates", rate) for rate in options.learning_rates or ()] or [None]
+    rates: list[float | None] = [_positive("learning_rates", rate) for rate in options.learning_rates or ()]
+    rates = rates or [None]
     compared = [Candidate(spec, rate) for rate in rates for spec in (*specs, *([current] if current else ()))]
     return list(dict.fromkeys(compared)), None if current is None else Candidate(current, rates[0])
 
