@@ -283,8 +283,8 @@ class PairRoles:
 
     @property
     def _most_classes(self) -> int:
-        """No class has a number as large as this: M, or N + M where anchors need not be candidates."""
-        return self.candidates + (self.anchors if self.ignored is None else 0)
+        """No class has a number as large as this: M, or N + M where anchors and candidates have labels of their own."""
+        return self.candidates + (0 if self.candidate_labels is self.anchor_labels else self.anchors)
 
     @property
     def _own(self) -> int:

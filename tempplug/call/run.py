@@ -31,7 +31,6 @@ from tempplug.inputs import (
     check_read,
     check_uncertainty,
     common_type,
-    unread,
 )
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
@@ -175,7 +174,7 @@ class Run(Call):
                 positives, counts = self.ring.positive_similarity()
             block.positive_similarity = positives
             paired = None if roles.fewest_positives else counts > 0
-            if paired is not None and (rows.world > 1 or not unread(positives.device)):
+            if paired is not None and (rows.world > 1 or positives.is_cpu):
                 positives, paired = positives[paired], None
         if rows.world > 1:
             # Blocks of two views hold each rank's rows twice; labels leave a different number on each rank.

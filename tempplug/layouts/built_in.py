@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import refuse_overlap, unread
+from tempplug.inputs import refuse_overlap
 from tempplug.layouts.base import BlockPlan, PairLayout, Sizes, Views, plan_of_hard_negatives, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
@@ -273,7 +273,7 @@ class Masks(PairLayout):
         wanted = (views.size, views.part("view_b", False).size)
         positive = _mask("positive_mask", views.positive_mask, wanted)
         negative = _mask("negative_mask", views.negative_mask, wanted)
-        if unread(views.device):  # where the first call of a kind alone reads them, see `tempplug.call.read`
+        if not positive.is_cpu:  # where the first call of a kind alone reads them, see `tempplug.call.read`
             return roles_of_masks(positive, negative)
         refuse_overlap(positive, negative)
         roles = roles_of_masks(positive, negative)
