@@ -32,6 +32,13 @@ def of(views: Sequence[Tensor]) -> Pairs:
     return Pairs(Heads(views, shared=True), len(views[0]), len(views[0]), "pairs", "a head")
 
 
+@pytest.fixture(autouse=True)
+def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains for at most eight epochs, with two folds."""
+    for name, value in (("LONGEST", 8), ("LEAST_STEPS", 8), ("MOST_FOLDS", 2)):
+        monkeypatch.setattr(training, name, value)
+
+
 def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() -> None:
     pairs = of(hidden_pairs())
     specs = ["fixed:temperature=0.1", "learnable"]
@@ -39,7 +46,7 @@ def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() 
     for course, other in zip(first, again, strict=True):
         assert {1, 2, 3, 4} <= set(course.credits)
         assert all(torch.equal(course.credits[length], other.credits[length]) for length in course.credits)
-        assert len(course.credits[1]) == 5 * 40, "five folds of a fifth each"
+        assert len(course.credits[1]) == 2 * 40, "two folds of a fifth each"
         assert course.accuracy(max(course.credits)) > course.accuracy(1) + 10
     assert first[0].temperatures == pytest.approx(dict.fromkeys(first[0].temperatures, 0.1))
     assert first[1].temperatures[4] != pytest.approx(first[1].temperatures[1])
@@ -75,8 +82,9 @@ def test_a_rate_multiplies_the_step_of_the_optimizer(trainee: Trainee) -> None:
     ],
 )
 def test_the_time_decides_how_long_and_how_often_is_trained(
-    planned: int, seconds: float, lengths: list[int], folds: int
+    planned: int, seconds: float, lengths: list[int], folds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(training, "MOST_FOLDS", 5)
     assert training._plan([1, 2, 4, 8], planned, seconds, 1.0) == (lengths, folds)
 
 
@@ -95,7 +103,9 @@ def test_a_training_ends_in_time_and_says_how_long_it_will_take() -> None:
 def test_lengths_double_and_contain_the_planned(
     batch: int, planned: int, lengths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "MOST_FOLDS", 2)
+    monkeypatch.setattr(training, "LONGEST", 32)
+    monkeypatch.setattr(training, "LEAST_STEPS", 256)
+    monkeypatch.setattr(training, "RATES", (1.0,))
     views = [view[:160, :2] for view in hidden_pairs()]
     (course,) = train(of(views), ["fixed:temperature=0.1"], batch, planned)
     assert list(course.credits) == list(course.temperatures) == lengths
