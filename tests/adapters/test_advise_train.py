@@ -23,6 +23,8 @@ import random, sys
 strategy, seed, rate, log = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 if strategy in ("fixed:temperature=8", "fixed:temperature=9"):
     sys.exit("diverged")
+if strategy == "fixed:temperature=7" and seed == 101:
+    sys.exit("diverged")
 with open(log, "a") as file:
     file.write(f"{strategy.removeprefix('fixed:temperature=')} {seed} {rate}".strip() + "\\n")
 score = {"0.01": 0.5, "0.02": 0.6, "0.05": 0.7, "0.1": 0.9, "0.2": 0.8, "0.5": 0.4}.get(strategy.partition("=")[2], 0.3)
@@ -121,8 +123,9 @@ def test_a_failed_candidate_is_left_out(tmp_path: Path, capsys: pytest.CaptureFi
     assert "fixed:temperature=9, seed 0: failed: exit status 1, diverged" in capsys.readouterr().out
     assert main(words(tmp_path, "--current", "9", "--temperatures", "0.01", "--confirm", "2")) == 1
     assert "No verdict: a training at 9, the current one, failed." in capsys.readouterr().out
-    assert main(words(tmp_path, "--current", "0.05", "--temperatures", "9", "--confirm", "2")) == 1
-    assert "No verdict: a training of each but 0.05 failed." in capsys.readouterr().out
+    for temperature in ("9", "7"):  # with each seed, and with one
+        assert main(words(tmp_path, "--current", "0.05", "--temperatures", temperature, "--confirm", "2")) == 1
+        assert "No verdict: a training of each but 0.05 failed." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

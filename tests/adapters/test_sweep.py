@@ -228,10 +228,11 @@ def test_placeholders_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "command 'nosuchprogram' cannot be run: No such file" in capsys.readouterr().err
 
 
-def test_one_run_where_several_flags_ask_for_it(tmp_path: Path) -> None:
+def test_one_run_where_several_flags_ask_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     grid = "--temperatures 0.5 --strategies macl fixed:temperature=0.5 --current 0.5"
     assert main(words(tmp_path, WRITES, "accuracy", *grid.split(), seed="{seed}")) == 0
     assert ran(tmp_path) == ["fixed:temperature=0.5 0", "macl 0"]
+    assert capsys.readouterr().out.count("/2] ") == 2
 
 
 def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
