@@ -32,10 +32,11 @@ class Cell:
         batch: pairs of a step.
         noise: share of a batch's pairs that are copies of others of it with half of their words: false negatives.
         hard: whether every query has a hard negative.
-        start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs, padding and
-            unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs, padding and
-            unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors normally
-            distributed with their deviation.
+        rate: Adam's for batches of `AT`; None: that of the model.
+        start: ``vectors`` (pretrained), ``centred`` (the same minus their mean over the words of the training pairs, padding
+            and unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs,
+            padding and unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors
+            normally distributed with their deviation.
 
     Raises:
         DataError: ``start`` is none of these.
@@ -46,6 +47,7 @@ class Cell:
     noise: float = 0.0
     hard: bool = False
     start: str = "vectors"
+    rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -100,8 +102,9 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def run_of(line: Mapping[str, Any]) -> tuple[Cell, str, int]:
-    """Returns the cell, the strategy and the seed of a result."""
-    return Cell(**{each.name: line[each.name] for each in fields(Cell)}), line["strategy"], line["seed"]
+    """Returns the cell, the strategy and the seed of a result; fields that the file lacks have their defaults."""
+    known = {each.name: line[each.name] for each in fields(Cell) if each.name in line}
+    return Cell(**known), line["strategy"], line["seed"]
 
 
 def read_measured(files: Iterable[Path]) -> list[Measured]:
