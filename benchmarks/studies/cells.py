@@ -56,7 +56,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of a cell of a data set, means over seeds, by arm: nDCG@10 × 100 on both, and mean temperatures."""
+    """The results of a cell of a data set, means over seeds, by arm: nDCG@10 × 100 on both, and mean temperatures.
+
+    ``first_similarity`` is the mean cosine of negatives in the first batch.
+    """
 
     data: str
     cell: Cell
@@ -64,6 +67,7 @@ class Measured:
     held_out: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
     temperature: dict[str, float] = field(default_factory=dict)
+    first_similarity: float = 0.0
 
     def fixed(self, figures: Mapping[str, float]) -> list[tuple[float, float]]:
         """Returns ln τ and the figure of each fixed temperature, in ascending order."""
@@ -120,5 +124,6 @@ def read_measured(files: Iterable[Path]) -> list[Measured]:
                 for name in ("held_out", "test", "temperature")
                 if name in of[0]  # results of 2026-11-26 lack the last one
             }
-            found.append(Measured(file.stem, cell, of[0]["steps"], *means.values()))
+            similarity = fmean(line.get("first_similarity", 0.0) for line in of)
+            found.append(Measured(file.stem, cell, of[0]["steps"], **means, first_similarity=similarity))
     return found
