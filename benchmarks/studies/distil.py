@@ -36,7 +36,7 @@ AT_ONCE = 1024
 def token_vectors(network: BertModel, first: int, last: int) -> Tensor:
     """Returns the mean state [V, D] of each token alone, between the special tokens ``first`` and ``last``."""
     vectors = []
-    for tokens in torch.arange(network.config.vocab_size).split(AT_ONCE):
+    for tokens in torch.split(torch.arange(network.config.vocab_size), AT_ONCE):
         ends = torch.full_like(tokens, first), torch.full_like(tokens, last)
         vectors.append(network(torch.stack([ends[0], tokens, ends[1]], dim=1)).last_hidden_state.mean(1))
     return torch.cat(vectors)
@@ -46,8 +46,9 @@ def reduce(vectors: Tensor, width: int) -> Tensor:
     """Returns the principal components [V, ``width``] of vectors sorted by frequency, weighted and scaled; see the module."""
     centred = vectors - vectors.mean(0)
     _, directions = torch.linalg.eigh(centred.T @ centred)
-    weighted = centred @ directions[:, -width:] * torch.arange(len(vectors)).add(1).log()[:, None]
-    return weighted * (DEVIATION / weighted.square().mean().sqrt())
+    weighted: Tensor = centred @ directions[:, -width:] * torch.arange(len(vectors)).add(1).log()[:, None]
+    scaled: Tensor = weighted * (DEVIATION / weighted.square().mean().sqrt())
+    return scaled
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

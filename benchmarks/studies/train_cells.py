@@ -261,7 +261,7 @@ def run_set(plan: CellsPlan, name: str, seed: int, data_dir: Path, output: Path,
             result = train(data, cell, spec, seed)
             line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}
             line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
-            print(json.dumps(line | about), file=results, flush=True)
+            print(json.dumps({**line, **about}), file=results, flush=True)
             print(name, line, file=sys.stderr)
 
 

@@ -31,6 +31,7 @@ from studies.temperature_rate_length.grids import (
     regrets,
 )
 from studies.temperature_rate_length.picture import mean_losses
+from studies.temperature_rate_length.strategies import by_strategy, over_fixed, over_same_rates, strategy_rows
 from studies.temperature_rate_length.tables import centring_gains, choice_rows, similarity_rows, threshold_choices
 from studies.text_settings import TextSettings
 from studies.texts import part_of
@@ -265,6 +266,35 @@ def test_the_pages_gains_of_centring_are_those_of_the_result_files(plan: str) ->
     assert shown.keys() == gains.keys()
     for length, of in gains.items():
         assert (shown[length].partition(" ")[0], shown[length].rpartition(", ")[2]) == (f"{fmean(of):+.1f}", f"{min(of):+.1f}")
+
+
+def test_strategies_are_compared_with_as_many_fixed_configurations_and_with_the_same_rates() -> None:
+    arm = "learnable"
+    figures = {("one", 0.1): (9.0, 50.0), ("one", 0.3): (8.0, 99.0), ("two", 0.1): (1.0, 99.0), ("two", 0.3): (2.0, 11.0)}
+    own = [
+        Measured(data, Cell(passes=1, rate=rate, start="centred"), 9, {arm: held_out}, {arm: test})
+        for (data, rate), (held_out, test) in figures.items()
+    ]
+    centred = [replace(each, cell=Cell(passes=1, start="centred")) for each in GRIDS[:2]]
+    by_place = by_strategy(own)[arm]
+    # Two's order is B and then, as nothing adds to it, A: one's held-out pairs choose A, 40. One's is A, B: two's choose B, 22.
+    assert over_fixed(centred, by_place) == pytest.approx([25.0, -50.0])
+    # At 0.2 held-out pairs choose the rate 0.1 on both: C.
+    assert over_same_rates(centred, by_place) == pytest.approx([100 * (50 / 44 - 1), -45.0])
+    fixed = [
+        Measured(
+            each.data,
+            Cell(passes=1, rate=rate, start="centred"),
+            9,
+            {f"fixed:temperature={one.temperature}": figure for one, figure in each.held_out.items() if one.rate == rate},
+            {f"fixed:temperature={one.temperature}": figure for one, figure in each.test.items() if one.rate == rate},
+        )
+        for each in GRIDS[:2]
+        for rate in (0.1, 0.3)
+    ]
+    rows = {(row[0], row[1]): row[2:] for row in strategy_rows({"fixed": fixed, "others": own}) if row[0] == "centred"}
+    # Best of one: A, 40; of two: B, 22.
+    assert rows["centred", "`learnable`"][:3] == ["+187.5, +25.0", "–", "-12.5, -50.0"]
 
 
 def test_the_picture_shows_losses_to_the_choice_on_held_out_pairs() -> None:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from statistics import fmean
 
 from studies.cells import Cell, Measured
-from studies.temperature_rate_length.grids import Grid, grids_of, interval, order_of, regrets
+from studies.temperature_rate_length.grids import Configuration, Grid, grids_of, interval, order_of, regrets
 
-FIRST = 0.1
-"""The rate of the first configuration of `rate_glove`."""
+RATE, TEMPERATURES = 0.1, {"centred": 0.2, "vectors": 0.01}
+"""The first configurations of `rate_glove`: their rate, and their temperatures by start."""
 Figures = Mapping[float, tuple[float, float]]
 """Held-out and test figures by rate."""
 
@@ -35,28 +35,43 @@ def over_fixed(grids: Sequence[Grid], figures: Mapping[tuple[str, Cell], Figures
     return gains
 
 
+def over_same_rates(grids: Sequence[Grid], figures: Mapping[tuple[str, Cell], Figures]) -> list[float]:
+    """Returns the gain of an arm over the first fixed temperature, both with the rate that held-out pairs choose."""
+    gains = []
+    for grid in grids:
+        own = figures[grid.data, grid.cell]
+        fixed = grid.chosen([Configuration(TEMPERATURES[grid.cell.start], rate) for rate in own])
+        gains.append(100 * (max(own.values())[1] / grid.test[fixed] - 1))
+    return gains
+
+
 def strategy_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
-    """Returns regrets with one configuration (a strategy: at the rate `FIRST`), two and three (its rates), and differences of
-    the latter to three fixed ones, by start.
+    """Returns regrets of fixed configurations, in the order from the other sets, and of arms with one rate and with all, and
+    the gains of the latter over as many fixed configurations, in this order and at the first temperature with the same rates.
 
     Args:
-        plans: the grid of fixed temperatures, and the strategies.
+        plans: the grid of fixed temperatures, and the strategies; data sets that the strategies lack are left out.
     """
     fixed, others = plans.values()
-    rows = [["start", "strategy", "one: mean, worst", "two", "three", "three, minus three of `fixed`, 95 %, worst"]]
-    for start in ("centred", "vectors"):
-        grids = [each for each in grids_of(fixed) if each.cell.start == start]
-        rows.append([start, "`fixed`, in order", *(_shown(regrets(grids, count)) for count in (1, 2, 3)), "–"])
+    measured = {each.data for each in others}
+    against = [f"three, minus {what}, 95 %, worst" for what in ("three of `fixed`", "`fixed` at the first τ")]
+    rows = [["start", "strategy", f"one (rate {RATE:g}): mean, worst", "two", "three", *against]]
+    for start in dict.fromkeys(each.cell.start for each in fixed):
+        grids = [each for each in grids_of(fixed) if each.cell.start == start and each.data in measured]
+        rows.append([start, "`fixed`, in order", *(_shown(regrets(grids, count)) for count in (1, 2, 3)), "–", "–"])
         for arm, figures in by_strategy(others).items():
             own = [(figures[grid.data, grid.cell], grid.test[grid.chosen()]) for grid in grids]
-            first = [100 * (of[FIRST][1] / best - 1) for of, best in own]
+            first = [100 * (of[RATE][1] / best - 1) for of, best in own]
             tuned = [100 * (max(of.values())[1] / best - 1) for of, best in own]
-            gains = over_fixed(grids, figures)
-            mean, low, high = interval(grids, gains)
-            against = f"{mean:+.1f} [{low:+.1f}, {high:+.1f}], {min(gains):+.1f}"
-            rows.append([start, f"`{arm}`", _shown(first), "–", _shown(tuned), against])
+            gains = [_tested(grids, gained(grids, figures)) for gained in (over_fixed, over_same_rates)]
+            rows.append([start, f"`{arm}`", _shown(first), "–", _shown(tuned), *gains])
     return rows
 
 
 def _shown(lost: Sequence[float]) -> str:
     return f"{fmean(lost):+.1f}, {min(lost):+.1f}"
+
+
+def _tested(grids: Sequence[Grid], gains: Sequence[float]) -> str:
+    mean, low, high = interval(grids, gains)
+    return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}], {min(gains):+.1f}"

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from scipy import stats
 
-from studies.cells import Measured
+from studies.cells import Cell, Measured
 from studies.temperature_rate_length.grids import (
     FLAT,
     POWERS,
@@ -209,7 +209,7 @@ def choice_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
     return rows
 
 
-def _centred(grid: Grid) -> object:
+def _centred(grid: Grid) -> Cell:
     return replace(grid.cell, start="centred")
 
 
