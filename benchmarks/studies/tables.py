@@ -75,6 +75,7 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "rate-centring": partial(_by_plan, rates.centring_rows),
     "rate-similarity": partial(_by_plan, rates.similarity_rows),
     "rate-strategies": partial(_by_plan, strategy_rows),
+    "rate-grid": partial(_by_plan, rates.grid_rows),
     "rate-choices": partial(_by_plan, rates.choice_rows),
     "library-steps": lambda _: step_rows(),
     "plans": lambda _: plan_rows(STUDIES),

@@ -32,7 +32,7 @@ from studies.temperature_rate_length.grids import (
 )
 from studies.temperature_rate_length.picture import mean_losses
 from studies.temperature_rate_length.strategies import by_strategy, over_fixed, over_same_rates, strategy_rows
-from studies.temperature_rate_length.tables import centring_gains, choice_rows, similarity_rows, threshold_choices
+from studies.temperature_rate_length.tables import centring_gains, choice_rows, grid_rows, similarity_rows, threshold_choices
 from studies.text_settings import TextSettings
 from studies.texts import part_of
 from studies.train_cells import CellsPlan
@@ -149,6 +149,11 @@ def test_grids_join_the_cells_that_differ_in_the_rate() -> None:
     ]
     (joined,) = grids_of(cells)
     assert joined.held_out == {A: 0.1, B: 0.3}
+    assert grid_rows({"rate_x": cells}) == [
+        ["encoder", "pairs", "passes", "rate", "τ 0.02: held-out, test"],
+        ["x", "one", "1", "0.1", "0.1, 5.0"],
+        ["x", "one", "1", "0.3", "0.3, 5.0"],
+    ]
     assert choice_rows({"rate_x": cells})[1] == ["x", "1", "1", "1", "+0.0, +0.0"]
 
 

@@ -26,7 +26,9 @@ from studies.temperature_rate_length.grids import (
     interval,
     left_out,
     order_of,
+    rates_of,
     regrets,
+    temperatures_of,
 )
 
 Groups = Mapping[str, Sequence[Grid]]
@@ -206,6 +208,21 @@ def choice_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
         same = sum(not each for each in lost)
         near = sum(each >= -SMALLEST for each in lost)
         rows.append([name, str(len(grids)), str(same), str(near), f"{fmean(lost):+.1f}, {min(lost):+.1f}"])
+    return rows
+
+
+def grid_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Returns the figures of every configuration on held-out pairs and on the test, by set, passes and rate."""
+    rows: list[list[str]] = []
+    for name, grids in groups_of(plans).items():
+        temperatures = temperatures_of(grids)
+        if not rows:
+            rows.append(["encoder", "pairs", "passes", "rate", *(f"τ {each:g}: held-out, test" for each in temperatures)])
+        for grid in grids:
+            for rate in rates_of(grids):
+                tried = [Configuration(temperature, rate) for temperature in temperatures]
+                shown = [f"{grid.held_out[each]:.1f}, {grid.test[each]:.1f}" for each in tried]
+                rows.append([name, grid.data, str(grid.cell.passes), f"{rate:g}", *shown])
     return rows
 
 
