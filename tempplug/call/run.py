@@ -31,7 +31,6 @@ from tempplug.inputs import (
     check_read,
     check_uncertainty,
     common_type,
-    unread,
 )
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
@@ -84,6 +83,8 @@ class Run(Call):
                 self.counting = [term for term in parts.terms if term.observes]
             if self.observing or self.counting or self.objective_observes:
                 self.remembered, self.again = self.memory.replay.call(views, len(step.row_losses))
+        if views.targets is not None and not parts.objective.soft_targets:
+            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce.")
         blocks = parts.layout.build(views)
         if views.chunk is not None:
             self.ring = make_ring(parts, views, blocks)
@@ -175,7 +176,7 @@ class Run(Call):
                 positives, counts = self.ring.positive_similarity()
             block.positive_similarity = positives
             paired = None if roles.fewest_positives else counts > 0
-            if paired is not None and (rows.world > 1 or not unread(positives.device)):
+            if paired is not None and (rows.world > 1 or positives.is_cpu):
                 positives, paired = positives[paired], None
         if rows.world > 1:
             # Blocks of two views hold each rank's rows twice; labels leave a different number on each rank.
@@ -313,7 +314,8 @@ class Run(Call):
         if self.parts.terms or block.excluded or self.parts.layout.joint:
             empty = statistics.negative_lse.detach() == -torch.inf
             without = empty if objective.pair_function is None else statistics.negative_count == 0
-        if without is None or valueless() or "negative" in self.memory.warned:
+        # With targets every candidate may be a positive.
+        if without is None or roles.targets is not None or valueless() or "negative" in self.memory.warned:
             return without
         number = int(without.sum()) if self.memory.may_read("anchors without a negative", without.device) else 0
         if number:
