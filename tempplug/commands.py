@@ -106,7 +106,8 @@ def _list(kind: str | None, *, as_json: bool) -> None:
         raise UnknownNameError(f"cannot list '{kind}'.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
     chosen = {name: registry().all(KINDS[name]) for name in ([kind] if kind else KINDS)}
     if as_json:
-        print(json.dumps({name: [asdict(info) for info in infos] for name, infos in chosen.items()}, indent=2, ensure_ascii=False))
+        fields = {name: [asdict(info) for info in infos] for name, infos in chosen.items()}
+        print(json.dumps(fields, indent=2, ensure_ascii=False))
         return
     blocks = []
     for name, infos in chosen.items():

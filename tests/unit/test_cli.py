@@ -158,7 +158,6 @@ def test_the_package_is_the_command(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (status, installed.stdout, installed.stderr)
 
 
-
 def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Returns the fields of ``tempplug show`` and the columns of its option lines."""
     lines = out.splitlines()
