@@ -1,4 +1,4 @@
-"""``python -m tempplug``: the command ``tempplug`` of this interpreter, also where its folder of commands is not on the path."""
+"""``python -m tempplug``: the command ``tempplug`` of this interpreter, also where the shell does not find the command."""
 
 import sys
 
