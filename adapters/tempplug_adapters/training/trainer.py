@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -29,8 +30,10 @@ from transformers import (
 )
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
+from tempplug.two_passes import EmbeddedParts
 from tempplug_adapters.encoder_checks import check_finite_weights
 from tempplug_adapters.huggingface.callback import LogFile, LossProgress
+from tempplug_adapters.huggingface.mini_batches import TwoPassMixin, check_mini_batches
 from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
@@ -68,7 +71,7 @@ def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) 
     )
 
 
-class MethodTrainer(Trainer):
+class MethodTrainer(TwoPassMixin, Trainer):
     """Trains the module of a method.
 
     Args:
@@ -86,6 +89,7 @@ class MethodTrainer(Trainer):
     Attributes:
         fingerprint: of the data, stored in every checkpoint; None if they are not compared.
         losses: sum and number of the losses since the last log; checkpoints have them, so that no log lacks any after resuming.
+        untrained_seconds: of the evaluation before the first step.
 
     Raises:
         ConfigError: the batches do not fit the data or the number of processes.
@@ -93,6 +97,7 @@ class MethodTrainer(Trainer):
 
     loss_is_scaled_for_ga: bool | None = False
     fingerprint: Fingerprint | None = None
+    untrained_seconds = 0.0
 
     def __init__(
         self,
@@ -124,6 +129,8 @@ class MethodTrainer(Trainer):
             self.remove_callback(printer)
         self.callback_handler.callbacks.insert(0, self.sealing)
         self.model_accepts_loss_kwargs = False
+        if check_mini_batches(args.contrastive_mini_batch_size) is not None and not hasattr(module, "rows_to_embed"):
+            raise ConfigError(f"contrastive_mini_batch_size has no meaning for method '{method.info.name}': leave it out.")
         self.losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
 
@@ -197,7 +204,12 @@ class MethodTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Returns the loss, [], which the module computes."""
-        return model(**inputs)
+        if (size := self.args.contrastive_mini_batch_size) is None:
+            return model(**inputs)
+        rows = self.module.rows_to_embed(**inputs)
+        embedded = [EmbeddedParts(lambda part: (model(**part),), "inputs", each, size) for each in rows]
+        self.continue_with(embedded, model, self.module.loss_fn)
+        return self.module.loss_of(*(each.embeddings[0] for each in embedded), **inputs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Creates the recipe's optimizer, or that of ``--optim``; temperatures have no weight decay."""
@@ -271,15 +283,19 @@ class MethodTrainer(Trainer):
         """
         module = self.module
         found: list[Any] = [None]
+        untrained, begin = not final and self.state.global_step == 0, time.monotonic()
+        self.ending.at_once = untrained
         # the random state is the same in an uninterrupted and in a resumed training
         set_seed(seed_of(self.recipe.seed, "evaluation", self.state.global_step) % 2**32)
         if self.is_world_process_zero() or self.method.evaluated_by_all:
             with evaluating(module):
-                found = [self._measured(module, final)]
+                found = [self._measured(module, final, untrained)]
         if self.args.world_size > 1:
             distributed.broadcast_object_list(found)
         if isinstance(found[0], TempplugError):
             raise found[0]
+        if untrained:
+            self.ending.at_once, self.untrained_seconds = False, time.monotonic() - begin
         wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
         if wanted and not final and wanted not in found[0]:
             raise ConfigError(f"metric_for_best_model='{wanted}' is not among the metrics: {', '.join(found[0])}.")
@@ -289,9 +305,10 @@ class MethodTrainer(Trainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def _measured(self, module: nn.Module, final: bool) -> dict[str, float] | TempplugError:
+    def _measured(self, module: nn.Module, final: bool, untrained: bool) -> dict[str, float] | TempplugError:
+        run = replace(self.evaluation, final=final, untrained=untrained)
         try:
-            return self.method.evaluate(self.recipe, module, self.data, replace(self.evaluation, final=final))
+            return self.method.evaluate(self.recipe, module, self.data, run)
         except TempplugError as error:  # raising on one process only would block the others
             return error
 
