@@ -115,7 +115,11 @@ def draw(series: Mapping[str, Mapping[float | str, Sequence[float]]], metric: st
                 [place + 0.02 * number for place, _ in points],
                 [mean(numbers) for _, numbers in points],
                 [_spread(numbers) for _, numbers in points],
-                **{"color": COLOURS[number % len(COLOURS)], "marker": "o", "linewidth": 2, "linestyle": line, "gid": kind},
+                color=COLOURS[number % len(COLOURS)],
+                marker="o",
+                linewidth=2,
+                linestyle=line,
+                gid=kind,
                 label=(line and rate) or "_",
             )
     if any(series):

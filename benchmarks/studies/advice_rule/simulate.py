@@ -44,8 +44,8 @@ def curves(plans: list[str]) -> list[Array]:
         measured = cell.fixed(cell.held_out)
         if len(measured) >= LEAST_TEMPERATURES:
             logs, figures = (np.array(column) for column in zip(*measured, strict=True))
-            parabola: Array = np.polyval(np.polyfit(logs, figures, 2), np.clip(LOG_TEMPERATURES, logs[0], logs[-1]))
-            parabolas.append(np.clip(parabola, EDGE, 100 - EDGE))
+            parabola = np.polyval(np.polyfit(logs, figures, 2), np.clip(LOG_TEMPERATURES, logs[0], logs[-1]))
+            parabolas.append(np.clip(parabola.astype(float), EDGE, 100 - EDGE))
     return parabolas
 
 
