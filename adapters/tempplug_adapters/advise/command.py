@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 from pathlib import Path
 
 from tempplug.cli import printable
 from tempplug.errors import ConfigError
+from tempplug.parser import Parser
 
 _EPOCHS, _EPOCHS_OF_DIGITS = 3.0, 16.0
 
@@ -19,7 +19,8 @@ held-out anchors whose positive is the most similar of all held-out candidates. 
 stopped rising, and each doubling of its length is measured: the best temperature depends on the length, so give --epochs.
 
 examples:
-  tempplug advise pairs.jsonl --model sentence-transformers/all-MiniLM-L6-v2 --epochs 1
+  tempplug advise pairs.jsonl --epochs 1 \\
+      --model sentence-transformers/all-MiniLM-L6-v2
   tempplug advise triplets.csv --columns question answer wrong --model DIR
   tempplug advise images.npy captions.npy --strategies macl learnable individual
   tempplug advise                             handwritten digits, without files
@@ -28,11 +29,10 @@ examples:
 
 def main(arguments: list[str]) -> int:
     """Runs ``tempplug advise`` with the words after it and returns 0; raises TempplugError for invalid input."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug advise",
         description="Show which temperature and strategy suit your pairs, and how sure that is, in about a minute.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "data",
