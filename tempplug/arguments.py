@@ -72,6 +72,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     name = name.strip()
     if called := _CALLED.match(name):
         raise ConfigError(f"{quoted(spec)} is not a spec string: write {called[1]}:key=value; see `tempplug show {called[1]}`.")
+    if _NUMBER.fullmatch(name):
+        raise ConfigError(f"{quoted(spec)} is a number, not a spec string: a temperature is written fixed:temperature={name}.")
     if not name or (colon and not rest.strip()):
         raise ConfigError(f"{quoted(spec)} is not a spec string: write name or name:key=value,key=value.")
     return name, parse_options(rest.split(",")) if colon else {}

@@ -128,7 +128,7 @@ def _plugin_command(words: list[str]) -> object:
         return 0
     lists = f"`tempplug {words[0]} -h` lists them."
     if completions and (len(words) == 1 or words[1].startswith("-")):
-        seconds = listed(name.partition(" ")[2] for name in completions)
+        seconds = listed((name.partition(" ")[2] for name in completions), 80)
         raise UnknownNameError(f"'{words[0]}' is only the beginning of a command; it goes on with {seconds}. {lists}")
     if completions:
         typed = " ".join(words[:2])

@@ -20,6 +20,7 @@ from tempplug.errors import ConfigError
 
 NARROWEST = 32
 """Fewest letters of the second of two columns; if there is less room, the text stands below the name."""
+_ABBREVIATED = {"lr": "learning-rate", "wd": "weight-decay"}
 _FLAG = re.compile(r"--?[A-Za-z]")
 
 
@@ -114,7 +115,7 @@ class Parser(argparse.ArgumentParser):
             for action in required:
                 action.required = True
         if missing := [action for action in required if getattr(parsed, action.dest) is None]:
-            self.refuse(left)
+            self.refuse([word for word in left if _FLAG.match(word)])
             names = ", ".join("/".join(action.option_strings) or str(action.metavar or action.dest) for action in missing)
             self.error(f"the following arguments are required: {names}")
         return parsed, left
@@ -130,7 +131,8 @@ class Parser(argparse.ArgumentParser):
         flags = [word.partition("=")[0] for word in words if _FLAG.match(word)]
         for flag in flags:
             if flag not in known:
-                self.error(f"unknown flag '{flag}'.{nearest_flag(flag, known)}")
+                near = nearest_flag(flag, known)
+                self.error(f"unknown flag '{flag}'{'.' if near else ''}{near}")
         if words and not flags:
             self.error(f"unrecognized arguments: {' '.join(words)}")
 
@@ -140,7 +142,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def nearest_flag(flag: str, known: Iterable[str]) -> str:
-    """Returns `` Did you mean '--x'?`` for a flag of nearly the same letters, of these initials, or that contains these words.
+    """Returns `` Did you mean '--x'?`` for the flag with nearly the same letters, or that contains these words.
 
     >>> known = ["--help", "--learning-rate", "--num-train-epochs", "--temperature-strategy"]
     >>> [nearest_flag(flag, known)[15:-2] for flag in ("--temprature-strategy", "--lr", "--epochs", "--temperature")]
@@ -149,9 +151,10 @@ def nearest_flag(flag: str, known: Iterable[str]) -> str:
     names = {spelling.lstrip("-"): spelling for spelling in reversed(list(known))}
     name = flag.lstrip("-")
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    initials = [other for other in reversed(names) if "".join(word[0] for word in other.split("-") if word) == name]
+    short = [other for other in (_ABBREVIATED.get(name),) if other in names]
+    longer = [other for other in reversed(names) if other.startswith(f"{name}-")]
     holding = [other for other in reversed(names) if f"-{name}-" in f"-{other}-"]
-    near = [*close, *initials, *holding, *difflib.get_close_matches(name, names, n=1, cutoff=0.5)]
+    near = [*short, *longer, *close, *holding, *difflib.get_close_matches(name, names, n=1, cutoff=0.5)]
     return f" Did you mean '{names[near[0]]}'?" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""``--config FILE`` of a training command: settings in TOML or JSON, in the form of the ``settings.json`` that a training writes.
+"""``--config FILE`` of a training command: settings in TOML or JSON, as the ``settings.json`` of a training.
 
 It imports transformers only to know the names of its arguments.
 """
@@ -9,6 +9,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +46,13 @@ class Config:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     strategy: str | None = None
 
-    def changed_by(self, options: Sequence[str]) -> str | None:
-        """Returns the file's strategy with the options ``key=value`` of ``--temperature-args`` in the place of its own."""
+    def changed_strategy(self, options: Sequence[str], learning_rate: float | None) -> str | None:
+        """Returns the file's strategy with the options of ``--temperature-args``, and without a rate that is given apart."""
         if self.strategy is None:
             return None
         name, values = parse_spec(self.strategy)
+        if learning_rate is not None:
+            values.pop("learning_rate", None)
         return format_spec(name, {**values, **parse_options(options)})
 
 
@@ -60,8 +63,8 @@ def read_config(info: MethodInfo, arguments: Sequence[str]) -> Config:
         DataError: the file cannot be read.
         ConfigError: it belongs to another method, or has a key or a setting that does not exist.
     """
-    following = zip(arguments, [*arguments[1:], ""], strict=True)
-    files = [word.partition("=")[2] or value for word, value in following if word.partition("=")[0] == "--config"]
+    words_and_next = pairwise([*arguments, ""])
+    files = [word.partition("=")[2] or following for word, following in words_and_next if word.partition("=")[0] == "--config"]
     if not files:
         return Config()
     file = Path(files[-1])
@@ -80,7 +83,7 @@ def read_config(info: MethodInfo, arguments: Sequence[str]) -> Config:
         if name in settings:
             raise ConfigError(f"config={file}: {quoted(name)} is a setting of the recipe: write it below [recipe].")
         if name not in DESCRIPTIVE:
-            _check_known(file, name, info)
+            _check_known(file, name)
             words += _words(_FLAGS.get(name, name).replace("_", "-"), value)
     return Config(words, recipe, given.get("strategy"))
 
@@ -99,7 +102,7 @@ def _read(file: Path) -> dict[str, Any]:
     return given
 
 
-def _check_known(file: Path, name: str, info: MethodInfo) -> None:
+def _check_known(file: Path, name: str) -> None:
     if name in _FLAGS:
         return
     from tempplug_adapters.training.train import MethodArguments  # imports transformers
@@ -107,7 +110,7 @@ def _check_known(file: Path, name: str, info: MethodInfo) -> None:
     known = [each.name for each in fields(MethodArguments)]
     if name not in known:
         near = nearest(name, [*_FLAGS, "recipe", "method", *known])
-        raise ConfigError(f"config={file} has an unknown key {quoted(name)}.{near} `tempplug train {info.name} -h` lists flags.")
+        raise ConfigError(f"config={file} has an unknown key {quoted(name)}.{near}")
 
 
 def _words(flag: str, value: Any) -> list[str]:
