@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tempplug import __version__, completion
 from tempplug.errors import UnknownNameError, install_command, listed, nearest
@@ -72,11 +73,11 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"tempplug {__version__}")
     chosen = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, metavar="COMMAND", prog="tempplug")
     listing = chosen.add_parser("list", description=f"{OWN_COMMANDS['list'].capitalize()}.")
-    kind = listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
-    kind.completer = lambda **_: list(KINDS)  # type: ignore[attr-defined]
+    kind: Any = listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
+    kind.completer = lambda **_: list(KINDS)
     show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
-    names = show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
-    names.completer = lambda **_: [info.name for known in KINDS.values() for info in registry().all(known)]  # type: ignore[attr-defined]
+    names: Any = show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
+    names.completer = lambda **_: [info.name for known in KINDS.values() for info in registry().all(known)]
     for name in ("presets", "plugins"):
         chosen.add_parser(name, description=f"{OWN_COMMANDS[name].capitalize()}.")
     return parser

@@ -125,8 +125,10 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
 def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], spec: Any, options: dict[str, Any]) -> Any:
     word = kind.word
     if not isinstance(spec, str):
-        example = "a number, a spec string such as 'macl:alpha=0.5'," if kind is StrategyInfo else "a spec string such as 'dcl'"
-        raise ConfigError(f"{word}={spec!r} must be {example} or an instance of tempplug.{word.capitalize()}.")
+        example = "'macl:alpha=0.5', a number" if kind is StrategyInfo else "'dclw:sigma=0.25'"
+        raise ConfigError(
+            f"{word}={spec!r} must be a spec string such as {example}, or an instance of tempplug.{word.capitalize()}."
+        )
     name, written = parse_spec(spec)
     try:
         info = registry().get(kind, name)

@@ -93,11 +93,11 @@ def message_without_negatives(without: int, anchors: int, layout: str, objective
     """Returns the warning of anchors without a negative."""
     become = "leave the mean"
     if objective.without_negatives:
-        become = "count their positives alone"
-        become += "" if objective.pair_function is not None else " (0 with one, at least ln n with n)"
+        become = "have a loss of their positives alone"
+        become += "" if objective.pair_function is not None else " (at least ln n with n)"
     return (
-        f"layout '{layout}' leaves {without} of {anchors} anchors without a negative: under '{objective.name}' they {become}. "
-        "Use a larger batch, drop_last=True or a queue."
+        f"layout '{layout}' leaves {without} of {anchors} anchors without a negative: under objective '{objective.name}' they "
+        f"{become}. Use a larger batch, drop_last=True or a queue."
     )
 
 

@@ -312,7 +312,7 @@ def _missing(info: Info, package: str, error: Exception | None = None) -> str:
         fault, command = "whose installed version does not fit", "pip install --upgrade "
     else:
         fault, command = "which is not installed", "pip install "
-    wanted = install_command(info.extra, info.distribution) if info.extra else f"pip install -c constraints.txt '{package}'"
+    wanted = install_command(info.extra, info.distribution) if info.extra else f"pip install '{package}'"
     wanted = wanted.replace("pip install ", command)
     cause = f" ({error})" if error else ""
     return f"{info.word} '{info.name}' needs the package '{package}', {fault}: {wanted}{cause}."

@@ -149,4 +149,5 @@ def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, packag
     assert done.returncode == 2, done.stderr
     line = done.stderr.splitlines()[-1]
     assert line.startswith("error: command '")
-    assert f"needs the package '{package}', which is not installed: pip install -e '.[{extra}]' in the folder of temp" in line
+    command = f"pip install -c constraints.txt -e '.[{extra}]' in the folder of tempplug"
+    assert f"needs the package '{package}', which is not installed: {command}" in line

@@ -40,7 +40,7 @@ run, and {seed} by a seed. The command is run without a shell, in the current fo
 The metric is read from the JSON files in {output_dir} (at the top level or below "evaluation"), or else from a Trainer's
 trainer_state.json in it, or else from the output: the last 'NAME: VALUE' or 'NAME = VALUE'.
 
-  tempplug sweep --metric eval_contrastive_accuracy --seeds 0 1 2 --output sweep \\
+  tempplug sweep --metric eval_accuracy --seeds 0 1 2 --output sweep \\
       --command "python train.py --output_dir {output_dir} --seed {seed} \\
                  --temperature-strategy {strategy}"
 
