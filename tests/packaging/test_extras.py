@@ -31,9 +31,19 @@ GIVEN = {
     "pyarrow",
     "threadpoolctl",
     "markupsafe",
+    "argcomplete",  # which starts the command, where it is installed
 }
 # Chosen by the user by name, and named with a command of their own where they are missing; GPU kernels have a fallback.
-OPTIONAL = {"timm", "torchvision", "lightly", "triton", "GCL", "sentence_transformers", "pytorch_metric_learning", "ray"}
+OPTIONAL = {
+    "timm",
+    "torchvision",
+    "lightly",
+    "triton",
+    "GCL",
+    "sentence_transformers",
+    "pytorch_metric_learning",
+    "ray",
+}
 INFOS = [info for kind in (CommandInfo, SuiteInfo) for info in Registry().all(kind) if info.distribution == "tempplug"]
 DISTRIBUTIONS = packages_distributions()
 
