@@ -56,10 +56,7 @@ def check_entries(owner: Owner, index: Tensor, state: Tensor) -> None:
             f"the state of {owner.kind} '{owner.name}' is on {state.device} where the embeddings are on {index.device}: move "
             "the loss, loss_fn.to(view_a.device)."
         )
-    if index.is_cuda:
-        # Looking at values would wait for the device.
-        torch._assert_async(((index >= 0) & (index < owner.size)).all())
-    elif (position := outside("index", index, owner.size)) is not None:
+    if (position := outside("index", index, owner.size)) is not None:
         raise ConfigError(
             f"index holds {position}; {owner.kind} '{owner.name}' has size={owner.size}, so positions run from 0 to "
             f"{owner.size - 1}."
@@ -78,13 +75,24 @@ def of_all_processes(*values: Tensor) -> list[Tensor]:
     return [distributed.gather(value.detach().contiguous(), rows) for value in values]
 
 
-def log_means(log_values: Tensor, position: Tensor, examples: int) -> tuple[Tensor, Tensor]:
-    """Returns ln of the mean of e^value over the rows of each example, [E], and each row's share in its sum, [P].
+def places(examples: Tensor) -> Tensor:
+    """Returns a number below P for each of P rows, the same for rows of one example; of no example, as that waits for a device.
 
-    ``position`` [P] is the example of each row, below E.
+    >>> places(torch.tensor([7, 3, 7]))
+    tensor([1, 0, 1])
+    """
+    return torch.searchsorted(examples.sort().values, examples)
+
+
+def log_means(log_values: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns for each row [P] ln of the mean of e^value over the rows of its example, and its own share in their sum.
+
+    ``place`` [P] comes from `places`. Rows whose value is -inf count for nothing, and the mean of an example without others is
+    -inf.
     """
     # Through the largest of each example, so that nothing overflows.
-    highest = log_values.new_full((examples,), EMPTY).scatter_reduce(0, position, log_values, "amax")
-    powers, zeros = torch.exp(log_values - highest[position]), log_values.new_zeros(examples)
-    total, count = zeros.index_add(0, position, powers), zeros.index_add(0, position, torch.ones_like(powers))
-    return highest + torch.log(total / count), powers / total[position]
+    highest = torch.full_like(log_values, EMPTY).scatter_reduce(0, place, log_values, "amax")[place]
+    counted = log_values > EMPTY
+    powers, zeros = torch.exp(log_values - highest).where(counted, 0.0), torch.zeros_like(log_values)
+    total, count = (zeros.index_add(0, place, summand)[place] for summand in (powers, counted.to(powers)))
+    return highest + torch.log(total / count), powers / total

@@ -13,7 +13,7 @@ from tempplug.embeddings import Selection
 from tempplug.logit_map import LogitMap
 from tempplug.roles import PairRoles
 from tempplug.term_map import Keys, TermMap
-from tempplug.types import Batch, RowStatistics
+from tempplug.types import Auxiliary, Batch, RowStatistics
 
 # Set by the call, before anything reads them.
 NO_TENSOR, NO_MAP, NO_BATCH = cast("Tensor", None), cast("LogitMap", None), cast("Batch", None)
@@ -158,12 +158,41 @@ class Block:
 
 
 class BatchOfBlock(Batch):
-    """What a strategy may read of a block; the graph of the rows is made where it reads them."""
+    """What a strategy may read of a block; the graph of the rows is made where it reads them.
 
-    def __init__(self, block: Block, positive_similarity: Tensor, rows_of_view_a: int) -> None:
-        self._block, self.positive_similarity = block, positive_similarity
+    ``similarity`` [G] are the means over each anchor's positives, 0 where it has none; ``paired`` [G] says which anchors have
+    some (None: all), and is counted where it is read alone, because that waits for a device.
+    """
+
+    def __init__(self, block: Block, similarity: Tensor, paired: Tensor | None, rows_of_view_a: int) -> None:
+        self._block, self._similarity, self._paired = block, similarity, paired
         self.of_view_a = rows_of_view_a if block.arguments[0][0] == "view_a" else 0
         self.labels, self.index, self.uncertainty = block.labels, block.index, block.uncertainty
+
+    @property
+    def positive_similarity(self) -> Tensor:  # type: ignore[override]
+        """As of `tempplug.Batch`; a single 0 where no anchor has a positive."""
+        if self._paired is None:
+            return self._similarity
+        of_paired = self._similarity[self._paired]
+        return of_paired if of_paired.numel() else self._similarity.new_zeros(1)
+
+    @property
+    def mean_positive_similarity(self) -> Tensor:
+        """As of `tempplug.Batch`."""
+        if self._paired is None:
+            return self._similarity.mean()
+        return self._similarity.sum() / self._paired.sum().clamp(min=1)
+
+    @property
+    def device(self) -> torch.device:
+        """As of `tempplug.Batch`."""
+        return self._similarity.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As of `tempplug.Batch`."""
+        return self._similarity.dtype
 
     @property
     def anchors(self) -> Tensor | None:  # type: ignore[override]
@@ -174,3 +203,15 @@ class BatchOfBlock(Batch):
     def candidates(self) -> Tensor | None:  # type: ignore[override]
         """As of `tempplug.Batch`."""
         return None if self._block.scores is not None else self._block.candidates
+
+
+class AuxiliaryOfBlock(Auxiliary):
+    """What an objective may read of a block."""
+
+    def __init__(self, batch: Batch, second: RowStatistics | None, logit_map: LogitMap) -> None:
+        self._batch, self.second, self.logit_map, self.observed = batch, second, logit_map, None
+
+    @property
+    def positive_similarity(self) -> Tensor:  # type: ignore[override]
+        """As of `tempplug.Auxiliary`."""
+        return self._batch.positive_similarity

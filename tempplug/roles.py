@@ -85,6 +85,7 @@ class PairRoles:
         candidate_labels: [M] classes: equal means positive, different negative.
         positive_mask: [N, M] boolean and
         negative_mask: [N, M] boolean roles.
+        always_paired: whether every anchor has a positive whatever the labels are: the other view of its row.
     """
 
     anchors: int
@@ -100,6 +101,7 @@ class PairRoles:
     candidate_labels: Tensor | None = None
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
+    always_paired: bool = False
 
     @lazy
     def shape(self) -> Shape:
@@ -216,9 +218,10 @@ class PairRoles:
         labels = self.anchor_labels
         if not alike:
             labels = torch.cat([labels, self.candidate_labels[: self.extra_start]])
-        low, high = torch.aminmax(labels)
-        if int(low) < 0 or int(high) >= self.candidates:
-            _, labels = torch.unique(labels, return_inverse=True)
+        low, high = torch.aminmax(labels) if labels.is_cpu else (None, None)
+        if low is None or high is None or int(low) < 0 or int(high) >= self.candidates:
+            # The place of the first equal one among the sorted labels: how many classes there are would wait for a device.
+            labels = torch.searchsorted(labels.sort().values, labels)
         return (labels, labels) if alike else (labels[: self.anchors], labels[self.anchors :])
 
     def sums_of_class(self, anchors: Tensor, candidates: Tensor) -> Tensor:
@@ -257,7 +260,7 @@ class PairRoles:
         if self.positives is not None:
             return int(bool(self.positives.runs))
         if self.device.type != "cpu":
-            return 0
+            return int(self.always_paired)
         counts = self._class_sizes if self.positive_mask is None else self.positive_count
         return int(counts.min()) - (self._own if self.positive_mask is None else 0)
 
@@ -272,12 +275,16 @@ class PairRoles:
     def _class_sizes(self) -> Tensor:
         """How many candidates share the label of each anchor, the anchor itself included."""
         anchors, candidates = self.classes
-        return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
+        if candidates.is_cpu:
+            return torch.bincount(candidates, minlength=self.anchors + self.candidates).take(anchors)
+        # As `bincount`, which waits for a device.
+        counts = candidates.new_zeros(self._most_classes).index_add_(0, candidates, torch.ones_like(candidates))
+        return counts.take(anchors)
 
     @property
     def _most_classes(self) -> int:
-        """No class has a number as large as this: M, or N + M where anchors need not be candidates."""
-        return self.candidates + (self.anchors if self.ignored is None else 0)
+        """No class has a number as large as this: M, or N + M where anchors and candidates have labels of their own."""
+        return self.candidates + (0 if self.candidate_labels is self.anchor_labels else self.anchors)
 
     @property
     def _own(self) -> int:
@@ -318,7 +325,8 @@ def _diagonal(*masks: Tensor) -> Pairing | None:
 def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
     """Returns the roles that two disjoint masks [N, M] give, by position where possible: engines are fastest there.
 
-    That is where row i is positive to candidate i, and all others are negatives except, at most, one more diagonal.
+    That is where row i is positive to candidate i, and all others are negatives except, at most, one more diagonal. Masks on
+    another device than a CPU stay masks, because reading them would wait for the device.
     """
     roles = PairRoles(
         anchors=positive.shape[0],
@@ -327,7 +335,7 @@ def roles_of_masks(positive: Tensor, negative: Tensor) -> PairRoles:
         positive_mask=positive,
         negative_mask=negative,
     )
-    if int(roles.positive_count.max()) != 1 or int(roles.positive_count.min()) != 1:
+    if not positive.is_cpu or int(roles.positive_count.max()) != 1 or int(roles.positive_count.min()) != 1:
         return roles
     pairs = _diagonal(positive)
     if pairs is None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import torch
 from torch import Tensor
 
 from tempplug.pair_functions import PairFunction
@@ -58,6 +59,21 @@ class Batch:
     index: Tensor | None = None
     uncertainty: Tensor | None = None
     of_view_a: int | None = None
+
+    @property
+    def mean_positive_similarity(self) -> Tensor:
+        """The mean of ``positive_similarity``, []; with masks or labels on a GPU it alone does not wait for the device."""
+        return self.positive_similarity.mean()
+
+    @property
+    def device(self) -> torch.device:
+        """Where a map computes."""
+        return self.positive_similarity.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """In which type a map computes."""
+        return self.positive_similarity.dtype
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from tempplug.call.between_calls import Unlearned
@@ -72,6 +73,14 @@ class Memory:
         if len(self.plans) >= MOST_KINDS:
             self.plans.clear()
         self.plans[kind] = plan
+
+    def may_read(self, what: str, device: torch.device) -> bool:
+        """Returns whether values are looked at: where that does not wait for a device, and in the first call that asks."""
+        if device.type == "cpu":
+            return True
+        first = what not in self.checked
+        self.checked.add(what)
+        return first
 
     def warn(self, kind: str, message: str) -> None:
         """Warns once in the life of the loss."""

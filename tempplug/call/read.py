@@ -29,6 +29,7 @@ from tempplug.inputs import (
     check_row_argument,
     check_uncertainty,
     common_type,
+    refuse_overlap,
 )
 from tempplug.layouts import Sizes, Views
 from tempplug.layouts.base import plan_of
@@ -240,7 +241,7 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
         if hard is None or hard.ndim != 3:
             raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
         check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-    rows = check_rows(arguments, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
+    rows = check_rows(arguments, memory, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
     return common_type(view_a, view_b, queue, extra), *rows
 
 
@@ -256,11 +257,15 @@ def _warn_of_scale(strategy: Strategy, memory: Memory) -> None:
 
 
 def check_rows(
-    arguments: Mapping[str, Any], device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
+    arguments: Mapping[str, Any], memory: Memory, device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
 ) -> tuple[Any, ...]:
     """Returns labels and index as int64, and uncertainty, each None where not given; raises as `inputs.check_tensor`."""
-    for name in ("positive_mask", "negative_mask"):
-        check_mask(name, arguments.get(name), device, (size, candidates))
+    positive, negative = (
+        check_mask(name, arguments.get(name), device, (size, candidates)) for name in ("positive_mask", "negative_mask")
+    )
+    # Those of a CPU are compared by their layout in every call.
+    if positive is not None and negative is not None and device.type != "cpu" and memory.may_read("overlap of masks", device):
+        refuse_overlap(positive, negative)
     labels, index = arguments.get("labels"), arguments.get("index")
     if isinstance(index, Mapping) and "index" in read_by_terms:
         index = index.get("view_a")

@@ -101,7 +101,9 @@ def describe_temperatures(strategy: Strategy, temperatures: Tensor) -> dict[str,
     share = at_bound.to(temperatures.dtype).mean()
     if on_bounds and not strategy.warned_of_bounds and float(share) > NEARLY_ALL:
         strategy.warned_of_bounds = True
-        shares = " and ".join(f"{on.to(share).mean():.1%} on {name}={bound:g}" for name, bound, on in on_bounds if on.any())
+        shares = " and ".join(
+            f"{float(on.to(share).mean()):.1%} on {name}={bound:g}" for name, bound, on in on_bounds if on.any()
+        )
         warnings.warn(
             f"strategy '{strategy.name}': nearly all temperatures lie on a bound, where they no longer adapt: {shares}. "
             f"To let them adapt, {strategy.remedy}.",
@@ -161,14 +163,14 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
 
     def over_rows(values: list[Tensor], of_softmax: bool = False) -> Tensor:
         if of_softmax and step.sums:
-            return loss.new_tensor(math.nan)
+            return loss.new_full((), math.nan)
         with_positive = [value[rows.positive_count > 0] for value, (_, rows) in zip(values, with_rows, strict=True)]
         return torch.cat([nothing, *with_positive]).mean()
 
     statistics = [rows for _, rows in with_rows]
     positive = over_rows([rows.positive_similarity for rows in statistics])
     potentials = 4 * (negatives - 1)  # -2·‖x - y‖² of unit rows
-    nan, distances = loss.new_tensor(math.nan), all(block.scores is None for block in step.blocks)
+    nan, distances = loss.new_full((), math.nan), all(block.scores is None for block in step.blocks)
     effective = [] if step.sums else [_effective_negatives(block) for block in step.blocks]
     scale = over_rows([torch.sigmoid(rows.negative_lse - rows.positive_lse) for rows in statistics], of_softmax=True)
     infonce = [torch.logaddexp(rows.positive_lse, rows.negative_lse) - rows.positive_logit for rows in statistics]

@@ -30,7 +30,7 @@ def with_loss(
     if alone and roles.fewest_positives and without is None:
         return None
     valid = None if without is None or objective.without_negatives else ~without
-    if roles.positives is not None:
+    if roles.positives is not None or (alone and roles.fewest_positives):
         return valid
     paired = positive_count > 0
     return paired if valid is None else paired & valid
@@ -83,8 +83,10 @@ def with_nan(row_losses: Tensor, views: Views) -> Tensor:
     """Returns the losses; NaN if embeddings or scores hold NaN that was not checked: it may lie in rows without a loss."""
     if not unread(views.device):
         return row_losses
-    scores = () if views.scores is None else (views.scores * 0,)
-    for tensor in (*views.own.learning, *scores):
+    # Rows that are not finite have no direction, so their unit rows are NaN.
+    division = views.own.division
+    unit_rows = views.own.of_groups if division is None else (division.unit,)
+    for tensor in (*unit_rows, *(() if views.scores is None else (views.scores,))):
         row_losses = row_losses + (tensor.detach() * 0).sum()
     return row_losses
 

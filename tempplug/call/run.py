@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.block import BatchOfBlock, Block
+from tempplug.block import AuxiliaryOfBlock, BatchOfBlock, Block
 from tempplug.call.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
 from tempplug.call.memory import Call
 from tempplug.call.read import read_embeddings
@@ -31,18 +31,15 @@ from tempplug.inputs import (
     check_read,
     check_uncertainty,
     common_type,
-    unread,
 )
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm, Pairs, TermMap
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap
 from tempplug.transforms import refuse_fake, valueless
-from tempplug.types import NOTHING, Auxiliary, Batch, RowStatistics, Wanted
+from tempplug.types import NOTHING, Batch, RowStatistics, Wanted
 
 T = TypeVar("T")
-# Of `Memory.checked`: that a call on a device looked for anchors without a negative.
-LOOKED = "looked for anchors without a negative"
 
 
 @dataclass(slots=True)
@@ -76,7 +73,7 @@ class Run(Call):
 
     def of_scores(self, scores: Tensor, _: None, arguments: dict[str, Any]) -> Tensor:
         """Returns the loss of similarities [N, M] that the caller computed, reduced."""
-        return self._loss(read_scores(self.parts, scores, arguments))
+        return self._loss(read_scores(self.parts, self.memory, scores, arguments))
 
     def _loss(self, views: Views) -> Tensor:
         parts, step = self.parts, self.step
@@ -123,12 +120,12 @@ class Run(Call):
             block.positive_similarity = roles.mean_over_positives(block.scores.detach())
         else:
             block.positive_similarity = roles.positive_similarity(block.of_anchors.detached, block.of_candidates.detached)
-        positives = block.positive_similarity
+        positives, paired = block.positive_similarity, None
         if roles.positives is None or views.rows.world > 1:
-            positives = self._positives(block, views)
+            positives, paired = self._positives(block, views)
             if roles.positives is None and not positives.numel():
                 return False
-        block.batch = BatchOfBlock(block, positives, views.rows.sizes[views.rows.rank])
+        block.batch = BatchOfBlock(block, positives, paired, views.rows.sizes[views.rows.rank])
         self._choose_map(block, shared, number)
         if block.excluded or self.parts.terms:
             self._prepare_terms(block, views, blocks, number)
@@ -162,25 +159,30 @@ class Run(Call):
             block.pairs = pairs_of(block, views, block.positive_similarity, main)
             block.terms = self._terms(block, block.pairs, views, number)
 
-    def _positives(self, block: Block, views: Views) -> Tensor:
-        """Returns the similarities of the positives of all processes, [G], anchors without one left out.
+    def _positives(self, block: Block, views: Views) -> tuple[Tensor, Tensor | None]:
+        """Returns the similarities of the positives of all processes, [G], and which anchors have some (None: all).
+
+        Anchors without one are left out, unless that waits for a device.
 
         Raises:
             ConfigError: an anchor has several, and the objective has no form for that.
         """
-        roles, rows, counts, positives = block.roles, views.rows, None, block.positive_similarity
+        roles, rows, counts, positives, paired = block.roles, views.rows, None, block.positive_similarity, None
         if roles.positives is None:
             counts = roles.positive_count
             if self.ring is not None:
                 positives, counts = self.ring.positive_similarity()
             block.positive_similarity = positives
-            positives = positives if roles.fewest_positives else positives[counts > 0]
+            paired = None if roles.fewest_positives else counts > 0
+            if paired is not None and (rows.world > 1 or positives.is_cpu):
+                positives, paired = positives[paired], None
         if rows.world > 1:
             # Blocks of two views hold each rank's rows twice; labels leave a different number on each rank.
             count = positives.shape[0]
             of_own = rows.times(count // views.size) if counts is None and count % views.size == 0 else None
             positives = distributed.gather(positives, of_own or distributed.share_rows(count, positives.device, True))
-        if counts is not None and positives.numel() and not self.parts.objective.several_positives:
+        several = counts is not None and positives.numel() and not self.parts.objective.several_positives
+        if counts is not None and several and (rows.world > 1 or self.memory.may_read("several positives", counts.device)):
             # Asked of all processes, because one that raises alone leaves the others waiting.
             most = int(distributed.largest(counts.max(), rows))
             if most > 1:
@@ -188,7 +190,7 @@ class Run(Call):
                     f"objective '{self.parts.objective.name}' has no form for several positives, and layout "
                     f"'{self.parts.layout.name}' gave an anchor {most}: use infonce or dcl, or masks with one positive a row."
                 )
-        return positives
+        return positives, paired
 
     def _observing_map(self, batch: Batch, number: int) -> LogitMap:
         """Returns the map of a strategy that observes batches; in a second computation, that of the first one.
@@ -253,7 +255,7 @@ class Run(Call):
             block = blocks[number]
             if block.must_observe:
                 strategy.observe(block.batch, rows)
-            auxiliary = Auxiliary(block.batch.positive_similarity, None if second is None else second[number], block.logit_map)
+            auxiliary = AuxiliaryOfBlock(block.batch, None if second is None else second[number], block.logit_map)
             if self.objective_observes:
                 auxiliary.observed = self._made(("observed", number), partial(objective.observe, block.batch, rows))
             without = self._without_negatives(block, rows)
@@ -312,14 +314,10 @@ class Run(Call):
             without = empty if objective.pair_function is None else statistics.negative_count == 0
         if without is None or valueless() or "negative" in self.memory.warned:
             return without
-        waits = unread(without.device)
-        if not (waits and LOOKED in self.memory.checked):  # a device is waited for in the first call only
-            if waits:
-                self.memory.checked.add(LOOKED)
-            number = int(without.sum())
-            if number:
-                message = message_without_negatives(number, roles.anchors, self.parts.layout.name, objective)
-                self.memory.warn("negative", message)
+        number = int(without.sum()) if self.memory.may_read("anchors without a negative", without.device) else 0
+        if number:
+            message = message_without_negatives(number, roles.anchors, self.parts.layout.name, objective)
+            self.memory.warn("negative", message)
         return without
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tempplug.call.memory import Memory
 from tempplug.call.parts import Parts
 from tempplug.call.read import check_rows, read_row_arguments
 from tempplug.distributed import rows_of_one
@@ -24,7 +25,7 @@ from tempplug.strategies.base import Strategy
 from tempplug.transforms import refuse_fake
 
 
-def read_scores(parts: Parts, scores: Tensor, arguments: dict[str, Any]) -> Views:
+def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[str, Any]) -> Views:
     """Returns the views of a call of `tempplug.ContrastiveLoss.from_scores`, with the errors listed there."""
     refuse_fake(scores, *arguments.values())
     for name in ("queue", "hard_negatives", "hard_negative_mask"):
@@ -40,7 +41,7 @@ def read_scores(parts: Parts, scores: Tensor, arguments: dict[str, Any]) -> View
             "i: take layout 'masks' for other positives."
         )
     check_read(arguments, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
-    labels, index, uncertainty = check_rows(arguments, device, size, columns, parts.read_by_terms)
+    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.read_by_terms)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import unread
+from tempplug.inputs import refuse_overlap
 from tempplug.layouts.base import BlockPlan, PairLayout, Sizes, Views, plan_of_hard_negatives, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
@@ -228,6 +228,7 @@ class Labels(PairLayout):
             device=labels.device,
             ignored=None if offset is None else self_pairs,
             square=offset is not None and count == total,
+            always_paired=offset is not None and count > size,
             anchor_labels=labels,
             candidate_labels=torch.cat([all_labels, all_labels.new_zeros(extra)]) if extra else all_labels,
             extra_start=total if extra else None,
@@ -272,10 +273,10 @@ class Masks(PairLayout):
         wanted = (views.size, views.part("view_b", False).size)
         positive = _mask("positive_mask", views.positive_mask, wanted)
         negative = _mask("negative_mask", views.negative_mask, wanted)
-        # Their bytes, because a maximum of bytes is many times faster than `any` of booleans.
-        if bool((positive.view(torch.uint8) & negative.view(torch.uint8)).max()):
-            raise ConfigError("positive_mask and negative_mask overlap: a pair cannot be both.")
+        if not positive.is_cpu:  # where the first call of a kind alone reads them, see `tempplug.call.read`
+            return roles_of_masks(positive, negative)
+        refuse_overlap(positive, negative)
         roles = roles_of_masks(positive, negative)
-        if roles.negative_mask is not None and not unread(views.device):
+        if roles.negative_mask is not None:
             _refuse_swapped(roles, negative)
         return roles

@@ -81,11 +81,10 @@ class LogQ(NegativeTerm):
                 "move the loss, loss_fn.to(view_a.device)."
             )
         everyone = distributed.gather(index, distributed.share_rows(len(index), index.device, gather=True))
-        self.counts += torch.bincount(self._inside(everyone, self.size), minlength=self.size)
+        self.counts.index_add_(0, self._inside(everyone, self.size), torch.ones_like(everyone))
 
     def _inside(self, index: Tensor, size: int) -> Tensor:
-        # On CUDA the operations themselves refuse what lies outside; asking here would wait for the device.
-        position = None if index.is_cuda or valueless() else outside("index", index, size)
+        position = None if valueless() else outside("index", index, size)
         if position is not None:
             raise ConfigError(f"index holds {position}; {self.where('size', size)} allows 0 to {size - 1}.")
         return index

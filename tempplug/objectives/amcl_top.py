@@ -62,7 +62,7 @@ class AMCLTop(Objective):
         counts = statistics.negative_count
         present = torch.arange(logits.shape[1], device=logits.device) < counts[:, None]
         # Reading whether one is missing waits for the device, so only CPU batches warn.
-        if not (self._warned or logits.is_cuda or valueless()) and int(counts.min()) < self.top_k:
+        if logits.is_cpu and not (self._warned or valueless()) and int(counts.min()) < self.top_k:
             self._warned = True
             warnings.warn(
                 f"{self.where('top_k', self.top_k)} is more than the {int(counts.min())} negatives of an anchor: it takes all "

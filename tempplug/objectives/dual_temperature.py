@@ -44,7 +44,7 @@ class DualTemperature(Objective):
                 )
             return ScaleMap(scale / 10)
         # Comparing waits for the device, so only CPU batches are checked.
-        if scale is not None and not (scale.is_cuda or valueless()) and scale * self.second_temperature < 1 - 1e-6:
+        if scale is not None and scale.is_cpu and not valueless() and scale * self.second_temperature < 1 - 1e-6:
             raise ConfigError(
                 f"{self.where('second_temperature', self.second_temperature)} must be at least the strategy's temperature "
                 f"{1 / scale.item():.3g}."

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes
+from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes, places
 from tempplug.errors import ConfigError
 from tempplug.objectives.base import Objective
 from tempplug.options import MOMENT, Number
@@ -106,9 +106,9 @@ class SogCLR(Objective):
         log_u = moved(self.log_averages[rows].to(log_g.dtype), log_g, self.current_gamma())
         # Without a negative or a positive, there is nothing to learn from.
         seen = log_g.isfinite() & (statistics.positive_count > 0)
-        all_rows, values = of_all_processes(rows[seen], log_u[seen])
-        examples, position = torch.unique(all_rows, return_inverse=True)
-        self.log_averages[examples] = log_means(values, position, len(examples))[0].to(self.log_averages.dtype)
+        all_rows, values = of_all_processes(rows, log_u.masked_fill(~seen, EMPTY))
+        means = log_means(values, places(all_rows))[0].to(self.log_averages.dtype)
+        self.log_averages[all_rows] = means.where(means > EMPTY, self.log_averages[all_rows])
         return log_u
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:

@@ -33,5 +33,4 @@ class Fixed(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ for every pair."""
-        similarity = batch.positive_similarity
-        return constant_scale(1 / self.temperature, similarity.dtype, similarity.device)
+        return constant_scale(1 / self.temperature, batch.dtype, batch.device)

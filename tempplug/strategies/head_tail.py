@@ -89,7 +89,7 @@ def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
     if labels is None:
         raise strategy.missing("the class of each anchor", "labels")
     check_classes(strategy, labels, values)
-    return values[labels].to(batch.positive_similarity.dtype)
+    return values[labels].to(batch.dtype)
 
 
 def check_classes(strategy: Strategy, labels: Tensor, values: Tensor) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes
+from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes, places
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -93,7 +93,7 @@ class Individual(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's example."""
-        return ScaleMap(self.temperatures[self._entries(batch)].reciprocal().to(batch.positive_similarity.dtype))
+        return ScaleMap(self.temperatures[self._entries(batch)].reciprocal().to(batch.dtype))
 
     @torch.no_grad()
     def observe(self, batch: Batch, statistics: RowStatistics) -> None:
@@ -107,22 +107,22 @@ class Individual(Strategy):
         if self.relative:
             seen &= statistics.positive_count > 0
             log_mean, similarity = log_mean - statistics.positive_logit, similarity - statistics.positive_similarity
-        rows, log_mean, similarity = of_all_processes(*(tensor[seen] for tensor in (rows, log_mean, similarity)))
-        examples, position = torch.unique(rows, return_inverse=True)
-        dtype = self.temperatures.dtype
-        log_g, share = log_means(log_mean.to(dtype), position, len(examples))
-        weighted = torch.zeros_like(log_g).index_add(0, position, share * similarity.to(dtype))
-        new = moved(self.log_means[examples], log_g, self.gamma)
-        temperature = self.temperatures[examples]
+        log_mean, similarity = log_mean.masked_fill(~seen, EMPTY), similarity.masked_fill(~seen, 0.0)
+        rows, log_mean, similarity = of_all_processes(rows, log_mean, similarity)
+        place, dtype = places(rows), self.temperatures.dtype
+        log_g, share = log_means(log_mean.to(dtype), place)
+        weighted = torch.zeros_like(log_g).index_add(0, place, share * similarity.to(dtype))[place]
+        new = moved(self.log_means[rows], log_g, self.gamma)
+        temperature = self.temperatures[rows]
         gradient = new + self.rho - torch.exp(log_g - new) * weighted / temperature
-        velocity = (1 - self.momentum) * self.velocities[examples] + self.momentum * gradient.clamp(
-            -GRADIENT_LIMIT, GRADIENT_LIMIT
-        )
-        self.log_means[examples] = new
-        self.velocities[examples] = velocity
-        self.temperatures[examples] = (temperature - self.learning_rate * velocity).clamp(
-            self.temperature_min, self.temperature_max
-        )
+        velocity = (1 - self.momentum) * self.velocities[rows] + self.momentum * gradient.clamp(-GRADIENT_LIMIT, GRADIENT_LIMIT)
+        moved_temperature = (temperature - self.learning_rate * velocity).clamp(self.temperature_min, self.temperature_max)
+        for state, values in (
+            (self.log_means, new),
+            (self.velocities, velocity),
+            (self.temperatures, moved_temperature),
+        ):
+            state[rows] = values.where(log_g > EMPTY, state[rows])
 
     def _entries(self, batch: Batch) -> Tensor:
         return entries(self, batch, self.temperatures)

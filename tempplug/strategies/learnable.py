@@ -72,7 +72,7 @@ class Learnable(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns exp(t)·s, with t brought back to its bound first."""
-        return ScaleMap(self._bounded().to(batch.positive_similarity.dtype).exp().squeeze())
+        return ScaleMap(self._bounded().to(batch.dtype).exp().squeeze())
 
     def _bounded(self) -> Tensor:
         log_scale = self.log_scale

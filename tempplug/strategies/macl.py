@@ -70,15 +70,15 @@ class MACL(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ for the A of this batch."""
-        mean = batch.positive_similarity.mean()
+        mean = batch.mean_positive_similarity
         free = self.temperature(mean)
         (floor,) = self.bounds().values()
         hit = free < floor
         # A checkpoint computes the same batch a second time.
         if not transformed() and (torch.compiler.is_compiling() or not recomputing()):
             self.floor_hits.add_(hit)
-        # Reading `hit` waits for the device, so on CUDA only `strict` pays for it; the record shows the count everywhere.
-        if (self.strict or not (self.warned_of_bounds or hit.is_cuda or valueless())) and hit:
+        # Reading `hit` waits for the device, so on a GPU only `strict` pays for it; the record shows the count everywhere.
+        if (self.strict or not (self.warned_of_bounds or not hit.is_cpu or valueless())) and hit:
             message = (
                 f"strategy 'macl': with base_temperature={self.base_temperature:g}, alpha={self.alpha:g} and "
                 f"threshold={self.threshold:g} the mean positive similarity {mean.item():.3g} gives the temperature "

@@ -80,7 +80,7 @@ class MMTS(Periodic):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's cluster at the current epoch."""
-        return ScaleMap((of_class(self, batch, self.temperatures) + self.now().to(batch.positive_similarity)).reciprocal())
+        return ScaleMap((of_class(self, batch, self.temperatures) + self.now().to(batch.device, batch.dtype)).reciprocal())
 
     def _value(self, epoch: float) -> float:
         return self.amplitude / 2 * math.cos(2 * math.pi * epoch / (self.period or LONGEST))

@@ -211,4 +211,4 @@ class Schedule(Periodic):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns s/τ(t) for every pair."""
-        return ScaleMap(self.now().to(batch.positive_similarity))
+        return ScaleMap(self.now().to(batch.device, batch.dtype))

@@ -43,5 +43,5 @@ class Uncertainty(Strategy):
         if batch.uncertainty is None:
             raise self.missing("the learned uncertainty of each anchor", "uncertainty")
         # A floor of 1e-6 keeps the scale positive where the sigmoid underflows; it moves no temperature below 1e5.
-        scale = torch.sigmoid(batch.uncertainty.to(batch.positive_similarity.dtype)).clamp(min=1e-6)
+        scale = torch.sigmoid(batch.uncertainty.to(batch.dtype)).clamp(min=1e-6)
         return ScaleMap(scale / self.base_temperature)

@@ -16,7 +16,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda", help="where the loss runs (default: cuda)")
+    parser.add_argument("--device", default="cuda", help="where the loss runs; 'pretend' is none (default: cuda)")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="try one case in N (default: all)")
     flags = parser.parse_args()
     os.environ["TEMPPLUG_TEST_DEVICE"] = flags.device
@@ -26,11 +26,15 @@ def main() -> int:
         os.environ["TRITON_INTERPRET"] = "1"
     sys.path[:0] = [str(TESTS), str(TESTS / "parity"), str(TESTS.parent)]
     import matrix
+    import pretend_device
     import triton_cases
 
+    if flags.device == pretend_device.NAME:
+        pretend_device.install()
     warnings.simplefilter("ignore")
+    modules = (matrix,) if flags.device == pretend_device.NAME else (matrix, triton_cases)
     failed = 0
-    every = [(each.check, case) for each in (matrix, triton_cases) for case in each.CASES][:: flags.every]
+    every = [(each.check, case) for each in modules for case in each.CASES][:: flags.every]
     for check, case in every:
         try:
             check(case)

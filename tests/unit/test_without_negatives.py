@@ -11,6 +11,7 @@ from covering import every_pair
 from torch import Tensor
 
 from tempplug import ContrastiveLoss
+from tempplug.call.memory import Memory
 from tempplug.roles import PairRoles
 
 OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", "reweighted", "dual-temperature:second_temperature=1", "amcl-top"]
@@ -122,7 +123,8 @@ def test_a_third_partys_objective_sees_no_infinity_unless_it_asks(objective: str
 @pytest.mark.parametrize("layout", ["labels", "masks"])
 def test_a_device_is_waited_for_in_the_first_call_only(layout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Elsewhere than on the CPU, only the first call looks for anchors without a negative; records count them in any call."""
-    monkeypatch.setattr("tempplug.call.run.unread", lambda device: True)
+    may_read = Memory.may_read
+    monkeypatch.setattr(Memory, "may_read", lambda memory, what, device: may_read(memory, what, torch.device("meta")))
     monkeypatch.setattr(PairRoles, "without_negatives", property(lambda roles: roles.negative_count == 0), raising=False)
     eye, labels = torch.eye(4).bool(), torch.arange(4)
     lacking = {"labels": {"labels": labels * 0}, "masks": {"positive_mask": eye, "negative_mask": ~eye & (labels < 3)[:, None]}}
