@@ -111,7 +111,8 @@ def _complete(words: list[str]) -> object:
             return _plugin_command([*words[:length], "--help"])  # a parser of another plugin does no more than print
     completion.skip(len(words))
     typed = "".join(f"{word} " for word in words)
-    return completion.offer_words(name.removeprefix(typed).split()[0] for name in names if name.startswith(typed))
+    completion.offer_words(name.removeprefix(typed).split()[0] for name in names if name.startswith(typed))
+    return 0
 
 
 def _plugin_command(words: list[str]) -> object:
