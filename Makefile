@@ -9,7 +9,7 @@ DATA ?= $(TEMPPLUG_DATA)
 .PHONY: quickstart setup fast test fuzz lint bench report docs release size clean
 
 quickstart: .venv/advise.stamp
-	$(BIN)/tempplug advise --output outputs/quickstart/advice.html
+	$(BIN)/tempplug advise --time 25 --output outputs/quickstart/advice.html
 
 setup: .venv/dev.stamp
 

@@ -68,6 +68,7 @@ ARGUMENTS: dict[str, Argument] = {
     "uncertainty": Argument(FLOATS, "[B]", "strategy 'uncertainty' does"),
     "positive_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
     "negative_mask": Argument(BOOLEANS, "[B, M]", "layout 'masks' does"),
+    "targets": Argument(FLOATS, "[B, M]", "layout 'cross-view' does"),
     "hard_negative_mask": Argument(BOOLEANS, "[B, k]", "every layout but 'masks' does", "one value a hard negative"),
 }
 

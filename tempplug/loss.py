@@ -134,6 +134,7 @@ class ContrastiveLoss(nn.Module):
         positive_mask: Tensor | None = None,
         negative_mask: Tensor | None = None,
         hard_negative_mask: Tensor | None = None,
+        targets: Tensor | None = None,
         **of_rows: Tensor | Mapping[str, Tensor],
     ) -> Tensor:
         """Returns the loss in nats: [] for ``mean`` and ``sum``; for ``none`` [2B] with two-view, else [N], N anchors.
@@ -149,6 +150,9 @@ class ContrastiveLoss(nn.Module):
             positive_mask: [B, M] boolean, for ``masks``; True where row i of view_a belongs with row j of view_b.
             negative_mask: [B, M] boolean, for ``masks``.
             hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
+            targets: [B, M] for ``cross-view``: how much of its probability row i of view_a should give to each candidate, those
+                of view_b (of all processes) and the hard negatives behind them; each row sums to 1, or to 0 where it has no
+                positive. Candidates with a target are positives, all others negatives, on which alone terms act.
             of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
                 dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.
 
@@ -173,6 +177,7 @@ class ContrastiveLoss(nn.Module):
             "positive_mask": positive_mask,
             "negative_mask": negative_mask,
             "hard_negative_mask": hard_negative_mask,
+            "targets": targets,
             **of_rows,
         }
         arguments: dict[str, Any] = {}
@@ -198,6 +203,7 @@ class ContrastiveLoss(nn.Module):
         uncertainty: Tensor | tuple[Tensor, Tensor] | None = None,
         positive_mask: Tensor | None = None,
         negative_mask: Tensor | None = None,
+        targets: Tensor | None = None,
         **of_rows: Tensor | Mapping[str, Tensor],
     ) -> Tensor:
         """Returns the loss of scores in place of cosines, such as MaxSim's or a cross encoder's; as a call does, in nats.
@@ -214,6 +220,7 @@ class ContrastiveLoss(nn.Module):
             uncertainty: [N].
             positive_mask: [N, M] boolean, for ``masks``.
             negative_mask: [N, M] boolean, for ``masks``.
+            targets: [N, M] as of a call; then the M candidates may be each row's own, and any number.
             of_rows: as of a call, with ``hard_negatives`` for the columns from N on.
 
         Raises:
@@ -231,6 +238,7 @@ class ContrastiveLoss(nn.Module):
             "uncertainty": uncertainty,
             "positive_mask": positive_mask,
             "negative_mask": negative_mask,
+            "targets": targets,
             **of_rows,
         }
         return self._loss(scores, None, {name: value for name, value in arguments.items() if value is not None}, Run.of_scores)

@@ -85,6 +85,8 @@ class PairRoles:
         candidate_labels: [M] classes: equal means positive, different negative.
         positive_mask: [N, M] boolean and
         negative_mask: [N, M] boolean roles.
+        targets: [N, M] how much of an anchor's probability each candidate should have, at least 0: what has some is a positive,
+            all others are negatives, and means over the positives are weighted by it. None where all positives count alike.
         always_paired: whether every anchor has a positive whatever the labels are: the other view of its row.
     """
 
@@ -101,6 +103,7 @@ class PairRoles:
     candidate_labels: Tensor | None = None
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
+    targets: Tensor | None = None
     always_paired: bool = False
 
     @lazy
@@ -125,6 +128,8 @@ class PairRoles:
             conditions.append(self._same_label(rows, columns))
         if self.negative_mask is not None:
             conditions.append(~self.negative_mask[rows, columns])
+        if self.targets is not None:
+            conditions.append(self.targets[rows, columns] > 0)
         if self.extra_start is not None:
             conditions.append((columns >= self.extra_start) & (rows >= self.extra_anchors))
         return reduce(torch.logical_or, conditions)
@@ -133,6 +138,8 @@ class PairRoles:
         """Returns whether these pairs are positives, in the broadcast shape of the two index tensors."""
         if self.positive_mask is not None:
             return self.positive_mask[rows, columns]
+        if self.targets is not None:
+            return self.targets[rows, columns] > 0
         if self.positives is not None:
             return columns == self.positives.columns(rows)
         same_label = self._same_label(rows, columns)
@@ -154,25 +161,27 @@ class PairRoles:
         return candidates if stop - start == candidates.shape[0] else candidates[start + shift : stop + shift]
 
     def positive_similarity(self, anchors: Tensor, candidates: Tensor) -> Tensor:
-        """Returns each anchor's mean product with its positives, [N] (0 where it has none), of rows without gradient."""
+        """Returns each anchor's mean product with its positives, by ``targets``, [N] (0 where it has none), detached."""
         if self.positives is not None:
             if not self.positives.runs:
                 return anchors.new_zeros(self.anchors)
             return (anchors * self.partners(candidates)).sum(1)
-        if self.positive_mask is not None:
-            # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
-            parts = torch.split(self.positive_mask.view(torch.uint8), 256)
-            sums = torch.cat([mask_rows.to(candidates.dtype) @ candidates for mask_rows in parts])
-        else:
+        if self.anchor_labels is not None:
             sums = self.sums_of_class(anchors, candidates)
-        counts = self.positive_count
+        else:
+            # Bytes become floating point faster than booleans; some rows at a time, so that no square of them is there.
+            weights = self.targets if self.positive_mask is None else self.positive_mask.view(torch.uint8)
+            sums = torch.cat([some.to(candidates.dtype) @ candidates for some in torch.split(weights, 256)])  # type: ignore[arg-type]
         total: Tensor = torch.linalg.vecdot(anchors, sums)
-        return total / (counts if self.fewest_positives else counts.clamp(min=1))
+        return total / self.positive_total
 
     def mean_over_positives(self, scores: Tensor) -> Tensor:
         """Returns each anchor's mean score over its positives, [N] (0 where it has none), of scores [N, M]."""
+        if self.targets is not None:
+            total: Tensor = torch.linalg.vecdot(scores, self.targets.to(scores.dtype))
+            return total / self.positive_total
         positive = self.positive(*self.tile(slice(None), slice(None)))
-        return torch.where(positive, scores, 0.0).sum(1) / self.positive_count.clamp(min=1)
+        return torch.where(positive, scores, 0.0).sum(1) / self.positive_total
 
     @lazy
     def positive_count(self) -> Tensor:
@@ -181,13 +190,25 @@ class PairRoles:
             return torch.full((self.anchors,), int(bool(self.positives.runs)), dtype=torch.int64, device=self.device)
         if self.positive_mask is not None:
             return _row_sums(self.positive_mask)
+        if self.targets is not None:
+            return torch.cat([(some > 0).sum(1) for some in torch.split(self.targets, 256)])
         return self._class_sizes - self._own
+
+    @lazy
+    def positive_total(self) -> Tensor:
+        """What an anchor's sum over its positives is divided by for their mean, [N]: their targets' sum, else their number."""
+        if self.targets is not None:
+            total = self.targets.sum(1)
+            return total.masked_fill(total == 0, 1.0)
+        return self.positive_count if self.fewest_positives else self.positive_count.clamp(min=1)
 
     @lazy
     def negative_count(self) -> Tensor:
         """The number of negatives of each anchor, [N]; needs no N×M memory where no masks are given."""
         if self.negative_mask is not None:
             return _row_sums(self.negative_mask)
+        if self.targets is not None:
+            return self.candidates - self.positive_count
         end = self.candidates if self.extra_start is None else self.extra_start
         everywhere = end - self.negatives_start
         if self.anchor_labels is not None and self.extra_start is None:
@@ -246,7 +267,7 @@ class PairRoles:
     @lazy
     def without_negatives(self) -> Tensor | None:
         """Which anchors have no negative, [N] booleans; None where all are known to have some without asking a device."""
-        by_position = self.anchor_labels is None and self.negative_mask is None
+        by_position = self.anchor_labels is None and self.negative_mask is None and self.targets is None
         # Where positions alone decide, the first anchor and the last stand for all.
         if by_position and self.negatives_of(0) and self.negatives_of(self.anchors - 1):
             return None
@@ -261,8 +282,9 @@ class PairRoles:
             return int(bool(self.positives.runs))
         if self.device.type != "cpu":
             return int(self.always_paired)
-        counts = self._class_sizes if self.positive_mask is None else self.positive_count
-        return int(counts.min()) - (self._own if self.positive_mask is None else 0)
+        if self.anchor_labels is None:
+            return int(self.positive_count.min())
+        return int(self._class_sizes.min()) - self._own
 
     @lazy
     def _fewest_negatives(self) -> int:

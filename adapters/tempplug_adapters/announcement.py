@@ -24,19 +24,20 @@ def layout_of(loss: ContrastiveLoss) -> str:
     return f"{layout.name}, symmetric" if symmetric else layout.spec()
 
 
-def announce(loss: ContrastiveLoss, name: str = "") -> None:
+def announce(loss: ContrastiveLoss, name: str = "", note: str = "") -> None:
     """Prints the configuration of a loss, on the first process only; trainers call it when a training starts.
 
     Args:
         loss: the loss, after the length of the training was set, which may determine a schedule's period.
         name: name of the loss, if there are several.
+        note: what else to say, a phrase.
     """
     _announced.add(loss)
     if distributed.is_available() and distributed.is_initialized() and distributed.get_rank():
         return
     negatives = f"negatives {joined_spec(loss.terms)}, " if loss.terms else ""
     said = f"strategy {loss.strategy.spec()}, objective {loss.objective.spec()}, {negatives}layout {layout_of(loss)}"
-    text = f"{name}: {said}" if name else said
+    text = (f"{name}: {said}" if name else said) + (f"; {note}" if note else "")
     bars = sys.modules.get("tqdm")  # if there is a progress bar, the line is printed above it
     if bars is None:
         print(text, file=sys.stderr, flush=True)
@@ -44,10 +45,10 @@ def announce(loss: ContrastiveLoss, name: str = "") -> None:
         bars.tqdm.write(text, file=sys.stderr)
 
 
-def announce_once(loss: ContrastiveLoss) -> None:
+def announce_once(loss: ContrastiveLoss, note: str = "") -> None:
     """Announces a loss that no trainer has announced; called by replacements of libraries' losses."""
     if loss not in _announced:
-        announce(loss)
+        announce(loss, note=note)
 
 
 # The compiler calls it once, while it traces a loss, and treats the result as a constant.

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from studies.advice_rule import tables as advice
 from studies.all_factors.tables import factor_rows, follow_rows
 from studies.cells import Measured, read_measured
 from studies.centring import tables as centring
@@ -61,5 +62,7 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "guide": partial(_of_plans, negative_rows, GUIDE),
     "guide-cells": partial(_of_plans, negative_cell_rows, GUIDE),
     "library-steps": lambda _: step_rows(),
+    "advice-rules": lambda _: advice.rule_rows(advice.read()),
+    "advice-gains": lambda _: advice.gain_rows(advice.read()),
     "plans": lambda _: plan_rows(STUDIES),
 }

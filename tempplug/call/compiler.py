@@ -33,8 +33,8 @@ Compiled for a CPU (AMD EPYC, one thread, sizes that vary, D = 128, calls one be
 """
 OUTSIDE = (
     "this call of the loss stays outside of graphs, as do engine='tiled' and 'triton', 'auto' with more than 32,768 pairs on a "
-    "CPU or 4 million elsewhere ('dense' takes any number), layouts 'labels' and 'masks', gather=True over processes, and "
-    "strategies, objectives or terms in training that learn from every batch"
+    "CPU or 4 million elsewhere ('dense' takes any number), layouts 'labels' and 'masks', targets=, gather=True over processes "
+    "and strategies, objectives or terms in training that learn from every batch"
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,7 +50,7 @@ def takes_in(
     """Returns whether a graph holds a call of the loss: its roles follow from sizes, and its block is small or dense."""
     layout = parts.layout
     observes = training and any(part.observes for part in (parts.strategy, parts.objective, *parts.terms))
-    if not (_TRACES and layout.by_position) or observes or (parts.gather and distributed.active()):
+    if not (_TRACES and layout.by_position) or "targets" in arguments or observes or (parts.gather and distributed.active()):
         return False
     candidates = [view_b, arguments.get("queue"), arguments.get("hard_negatives")]
     of_one_head = [value if isinstance(value, Tensor) else value[0] for value in (view_a, *candidates) if value is not None]

@@ -27,6 +27,7 @@ from tempplug.inputs import (
     check_padding,
     check_read,
     check_row_argument,
+    check_tensor,
     check_uncertainty,
     common_type,
     refuse_overlap,
@@ -39,7 +40,9 @@ from tempplug.transforms import refuse_fake, shared
 
 _PLAIN = (Tensor, nn.Parameter)
 # Arguments whose checks ask for nothing but type and shape, given that integers are int64.
-_BY_SHAPE = frozenset({"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask"})
+_BY_SHAPE = frozenset(
+    {"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask", "targets"}
+)
 SCALE = 2
 """Temperatures above this are taken for scales, 1/temperature: with cosines, hardly any paper has one."""
 # Of `Memory.checked`: that rows of the processes were seen to differ.
@@ -145,6 +148,7 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     )
     if arguments:
         views.positive_mask, views.negative_mask = arguments.get("positive_mask"), arguments.get("negative_mask")
+        views.targets = arguments.get("targets")
         mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
         if parts.terms:
@@ -164,7 +168,7 @@ def _check_and_plan(
         "labels": labels,
         "index": index,
     }
-    plan = _plan(call.parts, checked, arguments.get("hard_negatives"), device_of(view_a))
+    plan = _plan(call.parts, checked, arguments.get("hard_negatives"), device_of(view_a), "targets" in arguments)
     # What the checks convert to another type, they must see again.
     if kind is not None and arguments.keys() <= _BY_SHAPE and _same_types(raw, checked):
         call.memory.keep_plan(kind, plan)
@@ -177,7 +181,7 @@ def _same_types(raw: Mapping[str, Tensor | None], checked: Mapping[str, Tensor |
     return all(value is None or types.get(name, value.dtype) is value.dtype for name, value in raw.items())
 
 
-def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | None, device: torch.device) -> Plan:
+def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | None, device: torch.device, targets: bool) -> Plan:
     """Returns the plan of a call by its checked arguments; ``hard`` are the hard negatives as they were given."""
     layout, sizes = parts.layout, {name: 0 if tensor is None else tensor.shape[0] for name, tensor in checked.items()}
     owned = hard is not None and hard.ndim == 3
@@ -189,7 +193,7 @@ def _plan(parts: Parts, checked: Mapping[str, Tensor | None], hard: Tensor | Non
     groups = [tuple(name for name in group if sizes[name]) for group in groups]
     rows = distributed.rows_of_one(sizes["view_a"])
     of_layout = Sizes(
-        rows.total, rows.total, 0, sizes["hard_negatives"], owned, sizes["queue"], bool(sizes["view_b"]), True, device
+        rows.total, rows.total, 0, sizes["hard_negatives"], owned, sizes["queue"], bool(sizes["view_b"]), True, device, targets
     )
     hard_rows = None if hard is None or not owned else _rows_of_hard_negatives(hard.shape[0], hard.shape[1], device)
     order = RowOrder([group for group in groups if group], sizes)
@@ -263,6 +267,8 @@ def check_rows(
     positive, negative = (
         check_mask(name, arguments.get(name), device, (size, candidates)) for name in ("positive_mask", "negative_mask")
     )
+    if "targets" in arguments:
+        check_tensor("targets", arguments["targets"], device)
     # Those of a CPU are compared by their layout in every call.
     if positive is not None and negative is not None and device.type != "cpu" and memory.may_read("overlap of masks", device):
         refuse_overlap(positive, negative)

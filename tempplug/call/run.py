@@ -83,6 +83,8 @@ class Run(Call):
                 self.counting = [term for term in parts.terms if term.observes]
             if self.observing or self.counting or self.objective_observes:
                 self.remembered, self.again = self.memory.replay.call(views, len(step.row_losses))
+        if views.targets is not None and not parts.objective.soft_targets:
+            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce.")
         blocks = parts.layout.build(views)
         if views.chunk is not None:
             self.ring = make_ring(parts, views, blocks)
@@ -312,7 +314,8 @@ class Run(Call):
         if self.parts.terms or block.excluded or self.parts.layout.joint:
             empty = statistics.negative_lse.detach() == -torch.inf
             without = empty if objective.pair_function is None else statistics.negative_count == 0
-        if without is None or valueless() or "negative" in self.memory.warned:
+        # With targets every candidate may be a positive.
+        if without is None or roles.targets is not None or valueless() or "negative" in self.memory.warned:
             return without
         number = int(without.sum()) if self.memory.may_read("anchors without a negative", without.device) else 0
         if number:

@@ -35,7 +35,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
     if scores.ndim != 2 or 0 in scores.shape:
         raise ShapeError(f"scores of shape {list(scores.shape)} must be [N, M], one row an anchor, neither number 0.")
     (size, columns), device, masks = scores.shape, scores.device, parts.layout.name == "masks"
-    if columns < size and not masks:
+    if columns < size and not (masks or "targets" in arguments):
         raise ShapeError(
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
@@ -46,7 +46,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
-    view_b_size = columns if masks else size
+    view_b_size = columns if masks or "targets" in arguments else size
     rows = {"view_a": anchors, "view_b": candidates[:view_b_size]}
     if columns > view_b_size:
         rows["hard_negatives"] = candidates[view_b_size:]
@@ -63,6 +63,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
         uncertainty=uncertainty,
         positive_mask=arguments.get("positive_mask"),
         negative_mask=arguments.get("negative_mask"),
+        targets=arguments.get("targets"),
         scores=scores,
         row_arguments=read_row_arguments(parts, arguments, rows),
     )

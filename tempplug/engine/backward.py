@@ -114,9 +114,8 @@ class Backward:
         self.positives = self.of_logit = self.of_each = None
         if work.positive is not None:
             self.positives = Share(work.positive, of_positive, scale, logarithm, paired)
-            counts = roles.positive_count if paired else roles.positive_count.clamp(min=1)
-            self.of_logit = None if of_logit is None else of_logit / counts
-            self.of_each = None if self.of_similarity is None else self.of_similarity / counts
+            self.of_logit = None if of_logit is None else of_logit / roles.positive_total
+            self.of_each = None if self.of_similarity is None else self.of_similarity / roles.positive_total
         # Labels tell sums of positives without a product of the tile, in which a large summand would cost small ones digits.
         self.of_class, self.in_tiles = None, self.of_each
         if roles.anchor_labels is not None:
@@ -171,15 +170,16 @@ class Backward:
             if work.folded and slopes:  # as where they are kept, to the last digit
                 weights, slopes = weights.mul_(slopes[0]), ()
         weights = self._of_sums(tile, weights, positive)
+        share = None if positive is None or work.marks is None else work.marks.share(tile, positive)
         if work.learns_offset:
             additions.append((self._add_offset, tile.rows, self._counted_once(tile, weights).sum(1)))
-        self._add_others(tile, weights, positive)
+        self._add_others(tile, weights, share)
         if work.learned:
             additions.append((self._add_learned, None, self._of_what_is_learned(tile, self._counted_once(tile, weights))))
         for index, (left, right) in enumerate(work.products):
             along, (of_left, of_right) = weights * slopes[index] if slopes else weights, self.out[index]
-            if positive is not None and self.in_tiles is not None and index == 0:
-                along = along.addcmul(spread(self.in_tiles, self.in_tiles, tile), positive)
+            if share is not None and self.in_tiles is not None and index == 0:
+                along = along.addcmul(spread(self.in_tiles, self.in_tiles, tile), share)
             if work.in_bfloat16:
                 along = along.bfloat16()
             if of_left is not None:
@@ -205,11 +205,11 @@ class Backward:
         )
         return weights.mul_(torch.lerp(at_negative, at_positive, positive))
 
-    def _add_others(self, tile: Tile, weights: Tensor, positive: Tensor | None) -> None:
+    def _add_others(self, tile: Tile, weights: Tensor, share: Tensor | None) -> None:
         """Adds the gradients of mean logits and top logits to that of a tile's logits."""
         scale = self.work.scale
-        if positive is not None and self.of_logit is not None:
-            weights.addcmul_(spread(self.of_logit, self.of_logit, tile), positive)
+        if share is not None and self.of_logit is not None:
+            weights.addcmul_(spread(self.of_logit, self.of_logit, tile), share)
         if self.of_top is not None:
             self._add_top(tile, weights, self.of_top if scale is None else self.of_top * scale.reshape(-1, 1))
 

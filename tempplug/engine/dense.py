@@ -67,12 +67,14 @@ def dense_statistics(
     else:
         # From the matrix, which is there: a compiler finds them on its way over the rows.
         positive = roles.positive(*indices)
-        positive_similarity = similarity.where(positive, 0.0).sum(1)
-        positive_logit = logits.where(positive, 0.0).sum(1)
+        positive_similarity, positive_logit = (
+            (values * roles.targets).sum(1) if roles.targets is not None else values.where(positive, 0.0).sum(1)
+            for values in (similarity, logits)
+        )
     if roles.positives is not None:
         positive_lse = positive_logit if pair is None else pair.value(-(positive_logit + pair.offset(logit_map)))
     else:
-        positive_logit, positive_similarity = (total / count.clamp(min=1) for total in (positive_logit, positive_similarity))
+        positive_logit, positive_similarity = (total / roles.positive_total for total in (positive_logit, positive_similarity))
         if pair is None:
             # A row without positives takes its log-sum-exp over everything: finite, and dropped when the rows are averaged.
             counted = positive | (count == 0)[:, None]

@@ -169,6 +169,8 @@ class Pass:
             if self.logit is not None and tile_values.logit is not None:
                 # A term may make the logit of a negative -inf.
                 logits = torch.where(tile_values.positive > 0, tile_values.logit, 0.0)
+                if self.roles.targets is not None and self.marks is not None:
+                    logits.mul_(self.marks.share(tile, tile_values.positive))
                 additions.append((self._add_logits, tile.rows, logits.sum(1)))
                 if tile.both and tile.transposed:
                     additions.append((self._add_logits, tile.outer, logits[:, tile.inner or EVERY].sum(0)))
@@ -334,7 +336,7 @@ class Pass:
 
     def _results(self) -> tuple[Tensor | None, ...]:
         """Returns what `forward` does."""
-        logit = None if self.logit is None else self.logit / self.roles.positive_count.clamp(min=1)
+        logit = None if self.logit is None else self.logit / self.roles.positive_total
         if self.scale is not None:
             logit, self.positive_slope = self.similarity * self.scale, self.scale
         elif self.roles.fewest_positives and self.marks is None and not (self.learned or self.map.products):

@@ -119,11 +119,18 @@ def _blank(
     return flat.to(device) if flat.numel() else None
 
 
+def select_tile(whole: Tensor, tile: Tile) -> Tensor:
+    """Returns the pairs of a tile, [R, C], of all pairs [N, M]."""
+    rows = whole if tile.rows is None else whole[tile.rows]
+    return rows if tile.columns is None else rows[:, tile.columns]
+
+
 class Marks:
     """The roles of a block's pairs, a tile at a time."""
 
     def __init__(self, roles: PairRoles, dtype: torch.dtype) -> None:
         self._masks = self._classes = None
+        self._targets = roles.targets
         if roles.positive_mask is not None and roles.negative_mask is not None:
             # Bytes become floating-point numbers several times faster than booleans.
             self._masks = roles.positive_mask.view(torch.uint8), roles.negative_mask.view(torch.uint8)
@@ -137,10 +144,10 @@ class Marks:
 
     def positive(self, tile: Tile, like: Tensor) -> Tensor | None:
         """Returns 1 where a pair of a tile is a positive and 0 elsewhere, as ``like``; None where positions decide it."""
+        if self._targets is not None:
+            return (select_tile(self._targets, tile) > 0).to(like.dtype)
         if self._masks is not None:
-            mask = self._masks[0]
-            mask = mask if tile.rows is None else mask[tile.rows]
-            return (mask if tile.columns is None else mask[:, tile.columns]).to(like.dtype)
+            return select_tile(self._masks[0], tile).to(like.dtype)
         if self._classes is None:
             return None
         if tile.behind:
@@ -151,15 +158,15 @@ class Marks:
         positive = torch.eq(rows[:, None], columns, out=torch.empty_like(like))
         return positive if tile.blank is None else self.blank_(positive, tile, 0.0)
 
+    def share(self, tile: Tile, positive: Tensor) -> Tensor:
+        """Returns what each pair [R, C] counts in means over the positives, given `positive`."""
+        return positive if self._targets is None else select_tile(self._targets, tile).to(positive.dtype)
+
     def blank_(self, values: Tensor, tile: Tile, value: float) -> Tensor:
         """Writes a value over the pairs [R, C] of a tile that have no role."""
         if tile.blank is not None:
             values.view(-1).index_fill_(0, tile.blank, value)
         if self._masks is not None and not self._complete:
-            either = (
-                torch.bitwise_or(*self._masks)
-                if tile.rows is None and tile.columns is None
-                else torch.bitwise_or(*(mask[tile.rows or slice(None), tile.columns or slice(None)] for mask in self._masks))
-            )
+            either = torch.bitwise_or(*(select_tile(mask, tile) for mask in self._masks))
             values.masked_fill_(either == 0, value)
         return values

@@ -30,6 +30,7 @@ class Sizes(NamedTuple):
         owned: whether they belong to rows of view_a.
         queue: K.
         two_views: whether the call has view_b.
+        targets: whether the call says which candidates are positives, and how much, by ``targets``.
         one_process: whether the candidates are those of one process, which has no others.
     """
 
@@ -42,6 +43,7 @@ class Sizes(NamedTuple):
     two_views: bool
     one_process: bool
     device: torch.device
+    targets: bool = False
 
 
 @dataclass(slots=True)
@@ -77,6 +79,7 @@ class Views:
     uncertainty: Tensor | tuple[Tensor, Tensor] | None = None
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
+    targets: Tensor | None = None
     scores: Tensor | None = None
     row_arguments: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict)
     chunk: int | None = None
@@ -98,7 +101,8 @@ class Views:
         count, place = (rows.total, rows.offset) if chunk is None else (rows.sizes[chunk], 0 if chunk == rows.rank else None)
         hard, queue = (spans[name][1] - spans[name][0] if name in spans else 0 for name in ("hard_negatives", "queue"))
         two, alone = "view_b" in self.own.order.spans, rows.world == 1
-        return Sizes(self.size, count, place, hard, self.hard_rows is not None, queue, two, alone, self.device)
+        owned, targets = self.hard_rows is not None, self.targets is not None
+        return Sizes(self.size, count, place, hard, owned, queue, two, alone, self.device, targets)
 
     def parts_of(self, block: Block) -> tuple[list[Part], list[Part]]:
         """Returns the parts of the anchors and of the candidates of a block."""

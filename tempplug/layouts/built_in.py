@@ -16,6 +16,7 @@ from tempplug.inputs import refuse_overlap
 from tempplug.layouts.base import BlockPlan, PairLayout, Sizes, Views, plan_of_hard_negatives, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
+from tempplug.targets import roles_of_targets
 
 
 def _counted(roles: PairRoles) -> PairRoles:
@@ -106,7 +107,7 @@ class CrossView(PairLayout):
     """
 
     name = "cross-view"
-    takes = frozenset({"hard_negatives", "hard_negative_mask"})
+    takes = frozenset({"hard_negatives", "hard_negative_mask", "targets"})
     rings = True
     by_position = True
 
@@ -132,8 +133,29 @@ class CrossView(PairLayout):
         """Returns one block for each of the layout's directions, that of the positives first."""
         if not sizes.two_views:
             raise self.lacks_second()
+        if sizes.targets:
+            return (self._of_targets(sizes),)
         makers = {"ab": self._ab, "aa": self._of_one_view, "ba": self._ba, "bb": self._bb}
         return tuple(makers[name](sizes, name) for name in self.blocks)
+
+    def _of_targets(self, sizes: Sizes) -> BlockPlan:
+        """Returns the block of view_a's rows against all candidates, whose roles the values of ``targets`` decide."""
+        if self.blocks != ("ab",) or self.hard == "own" or not self.in_batch:
+            raise ConfigError(
+                f"targets= needs layout 'cross-view' with directions=ab, hard=shared or ab, and in_batch=true, not "
+                f"'{self.spec()}': scores of each row's own candidates are for from_scores(scores, targets=...)."
+            )
+        return BlockPlan(("view_a",), ("view_b", *_hard(sizes)), None, "ab")
+
+    def roles(self, views: Views) -> PairRoles:
+        """Returns the roles that the targets of a call give."""
+        if views.targets is None:
+            raise RuntimeError("positions decide the roles of a call without targets.")
+        sizes = views.sizes()
+        if views.chunk is not None:
+            raise ConfigError("targets= are those of all candidates at once, which gather='ring' never has: use gather=True.")
+        columns = sizes.candidates + sizes.hard if views.scores is None else views.scores.shape[1]
+        return roles_of_targets(views.targets, sizes.rows, columns)
 
     def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
         own_hard = self.hard == "own"

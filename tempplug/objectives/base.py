@@ -23,6 +23,7 @@ class Objective(Part):
 
     Attributes:
         several_positives: whether `row_loss` is defined for anchors with more than one positive.
+        soft_targets: whether it has a meaning where positives count differently, by ``targets``.
         without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
             it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
@@ -33,6 +34,7 @@ class Objective(Part):
     kind: ClassVar[str] = "objective"
     several_positives: ClassVar[bool] = False
     without_negatives: ClassVar[bool] = False
+    soft_targets: ClassVar[bool] = False
     top: int = 0
     pair_function: PairFunction | None = None
 

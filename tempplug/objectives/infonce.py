@@ -15,8 +15,9 @@ from tempplug.types import Auxiliary, RowStatistics
 class InfoNCE(Objective):
     """-log P(positive), averaged over the positives of an anchor.
 
-    With one positive this is softplus(d), d = negative_lse - positive_logit: SimCLR's NT-Xent, SimCSE's and CLIP's loss.
-    With several it is SupCon's outer form. An anchor without a negative has loss 0 where it has one positive.
+    With one positive this is softplus(d), d = negative_lse - positive_logit: SimCLR's NT-Xent, SimCSE's and CLIP's loss. With
+    several it is SupCon's outer form, and with ``targets`` t the cross-entropy -Σ_j t_ij ln p_ij. An anchor without a negative
+    has loss 0 where it has one positive.
 
     Source: van den Oord et al. 2018, eq. 4; Khosla et al. 2020, eq. 2.
     """
@@ -27,6 +28,7 @@ class InfoNCE(Objective):
     reads_negative_count: ClassVar[bool] = False
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
+    soft_targets: ClassVar[bool] = True
 
     def row_loss(self, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> Tensor:
         """Returns logaddexp(positive_lse, negative_lse) - positive_logit, [N]."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tempplug_adapters.advise import pairs as pairs_module, training
 from tempplug_adapters.advise.pairs import Heads, Pairs, StaticModel, Trainee, narrowed, read_pairs
-from tempplug_adapters.advise.training import Course, compared, stopped, train
+from tempplug_adapters.advise.training import RATES, compared, train
 from tempplug_adapters.huggingface import loading
 
 
@@ -32,6 +32,13 @@ def of(views: Sequence[Tensor]) -> Pairs:
     return Pairs(Heads(views, shared=True), len(views[0]), len(views[0]), "pairs", "a head")
 
 
+@pytest.fixture(autouse=True)
+def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains for at most eight epochs, with two folds."""
+    for name, value in (("LONGEST", 8), ("LEAST_STEPS", 8), ("MOST_FOLDS", 2)):
+        monkeypatch.setattr(training, name, value)
+
+
 def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() -> None:
     pairs = of(hidden_pairs())
     specs = ["fixed:temperature=0.1", "learnable"]
@@ -46,22 +53,48 @@ def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() 
     assert torch.equal(pairs.trainee.heads[0].weight, torch.eye(16)), "each training begins with an untrained copy"
 
 
-def test_it_ends_when_the_best_accuracy_no_longer_rises(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "LEAST_STEPS", 30)
-    easy = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
-    (course,) = train(of([easy, easy]), ["fixed:temperature=0.1"], 16, 100)
-    assert list(course.credits) == [1, 2, 4, 8], "4 epochs have only 20 steps"
-    assert course.accuracy(8) == 100
+def test_each_temperature_has_the_rate_that_suits_it() -> None:
+    (course,) = train(of(hidden_pairs()), ["fixed:temperature=0.1"], 16, 3)
+    for length, by_rate in course.by_rate.items():
+        assert tuple(by_rate) == RATES == (1 / 3, 1.0, 3.0)
+        assert course.accuracy(length) == pytest.approx(max(by_rate.values()), abs=1e-4)
+        assert len(set(by_rate.values())) > 1
 
 
 @pytest.mark.parametrize(
-    ("best", "expected"),
-    [((50, 60), False), ((60, 50, 55), True), ((60, 50, 61), False), ((50, 60, 59), False), ((50, 60, 60, 59), True)],
+    "trainee", [Heads([torch.randn(5, 3)] * 2, shared=True), StaticModel([[[1, 2]] * 5] * 2, torch.randn(9, 3))]
 )
-def test_two_lengths_without_a_rise_are_an_end(best: tuple[int, ...], expected: bool) -> None:
-    credits = {2**place: torch.full((10,), value / 100) for place, value in enumerate(best)}
-    worse = {length: each - 0.3 for length, each in credits.items()}
-    assert stopped([Course("macl", worse, {}), Course("learnable", credits, {})]) is expected
+def test_a_rate_multiplies_the_step_of_the_optimizer(trainee: Trainee) -> None:
+    usual, three = (trainee.optimizer(rate).param_groups[0]["lr"] for rate in (1.0, 3.0))
+    assert three == pytest.approx(3 * usual)
+
+
+@pytest.mark.parametrize(
+    ("planned", "seconds", "lengths", "folds"),
+    [
+        (4, 0.5, [1], 2),  # at least the first epoch, twice
+        (4, 5.0, [1, 2], 2),  # two folds of two epochs take four seconds
+        (4, 9.0, [1, 2, 4], 2),
+        (4, 13.0, [1, 2, 4], 3),
+        (4, 39.0, [1, 2, 4], 5),  # eight epochs would take forty
+        (4, 41.0, [1, 2, 4, 8], 5),
+        (2, float("inf"), [1, 2, 4, 8], 5),
+    ],
+)
+def test_the_time_decides_how_long_and_how_often_is_trained(
+    planned: int, seconds: float, lengths: list[int], folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "MOST_FOLDS", 5)
+    assert training._plan([1, 2, 4, 8], planned, seconds, 1.0) == (lengths, folds)
+
+
+def test_a_training_ends_in_time_and_says_how_long_it_will_take() -> None:
+    said: list[str] = []
+    (course,) = train(of(hidden_pairs()), ["fixed:temperature=0.1"], 16, 32, 0.001, said.append)
+    assert list(course.credits) == [1]
+    assert len(course.credits[1]) == 2 * 40
+    assert [line.partition(";")[0] for line in said] == [f"{done} of 6 trainings done" for done in range(1, 7)]
+    assert said[-1].endswith("; about 0 s left")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +103,12 @@ def test_two_lengths_without_a_rise_are_an_end(best: tuple[int, ...], expected: 
 def test_lengths_double_and_contain_the_planned(
     batch: int, planned: int, lengths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempplug_adapters.advise.training.stopped", lambda courses: False)
+    monkeypatch.setattr(training, "LONGEST", 32)
+    monkeypatch.setattr(training, "LEAST_STEPS", 256)
+    monkeypatch.setattr(training, "RATES", (1.0,))
     views = [view[:160, :2] for view in hidden_pairs()]
-    seen: list[int] = []
-    (course,) = train(of(views), ["fixed:temperature=0.1"], batch, planned, seen.append)
-    assert list(course.credits) == seen == lengths
+    (course,) = train(of(views), ["fixed:temperature=0.1"], batch, planned)
+    assert list(course.credits) == list(course.temperatures) == lengths
 
 
 def test_a_hard_negative_is_trained_on_and_is_a_candidate() -> None:
@@ -90,8 +124,8 @@ def test_what_is_compared_is_sorted_and_there_once() -> None:
     found = compared(["macl", "fixed:temperature=0.07", "fixed", "macl"])
     temperatures = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5)
     assert found == [*(f"fixed:temperature={each}" for each in temperatures), "macl"]
-    assert compared()[7:] == ["macl", "dystress", "temperature-free", "learnable"]
-    assert len(compared([])) == 7
+    assert len(compared([])) == len(compared([], 0.05)) == 7
+    assert compared(["macl"], 0.04)[3:5] == ["fixed:temperature=0.04", "fixed:temperature=0.05"]
 
 
 def test_heads_begin_with_the_embeddings_and_differ_where_the_encoders_do() -> None:
@@ -184,6 +218,21 @@ def test_a_static_model_is_trained_as_a_whole_unless_it_is_large_or_has_more_mod
     assert len(anchors) == 55
 
 
+def test_encoding_ends_in_time_with_fewer_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "load_sentence_transformer", lambda name: Encoder(nn.Identity()))
+    monkeypatch.setattr(pairs_module, "CHUNK", 50)
+    monkeypatch.setattr(pairs_module, "LEAST_ENCODED", 60)
+    table = tmp_path / "x.csv"
+    table.write_text("question,answer\n" + "".join(f"q{number},a{number}\n" for number in range(180)), encoding="utf-8")
+    said: list[str] = []
+    pairs = read_pairs([table], "m", [], 2000, until=0.0, progress=said.append)
+    assert (pairs.size, pairs.total, len(pairs.trainee(torch.arange(100))[0])) == (100, 180, 100)
+    assert "100 of 180 pairs were encoded in two thirds of the time; a longer --time uses more" in pairs.read
+    assert said == ["encoded 50 of 180 pairs", "encoded 100 of 180 pairs"]
+    assert pairs.origin == "100 of 180 pairs of x.csv"
+    assert read_pairs([table], "m", [], 2000).size == 180
+
+
 def test_texts_that_repeat_are_used_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "load_sentence_transformer", lambda name: Encoder(nn.Identity()))
     lines = [*(f"q{number},a{number}" for number in range(60)), "q1,new", "new,a2", "a3,q3"]
@@ -199,7 +248,7 @@ def test_training_takes_one_thread_and_gives_the_others_back(monkeypatch: pytest
     before, seen = torch.get_num_threads(), set()
     torch.set_num_threads(2)
     try:
-        train(of(hidden_pairs(60, 2)), ["fixed:temperature=0.1"], 16, 1, lambda length: seen.add(torch.get_num_threads()))
+        train(of(hidden_pairs(60, 2)), ["fixed:temperature=0.1"], 16, 1, 9, lambda said: seen.add(torch.get_num_threads()))
         assert (seen, torch.get_num_threads()) == ({1}, 2)
     finally:
         torch.set_num_threads(before)

@@ -81,7 +81,7 @@ def test_a_log_due_after_an_evaluation_still_describes_the_last_training_batch(t
     trainer = make(tmp_path, f"fixed:temperature={TEMPERATURE}", dropout=0.0, keywords=keywords, **arguments)
     trainer.train()
     order = [next(key for key in ("eval_loss", "loss", "train_loss") if key in entry) for entry in trainer.state.log_history]
-    assert order == ["eval_loss", "loss", "train_loss"]
+    assert order == ["eval_loss", "eval_loss", "loss", "train_loss"], "the first evaluation is of the untrained model"
     assert logged(trainer, "positive_similarity")[0] > 0.3
     trainer.evaluate()
     assert trainer.contrastive_loss.record.positive_similarity < 0

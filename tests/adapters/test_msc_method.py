@@ -110,6 +110,15 @@ def words(resnet: Path, output: Path, *more: str) -> list[str]:
     return ["train", "msc", *fixed, *small, "--num-train-epochs", "3", "--output-dir", str(output), *more]
 
 
+def test_the_pretrained_network_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+    measured = MSCMethod._measured
+    monkeypatch.setattr(MSCMethod, "_measured", lambda *given: calls.append(None) or measured(*given))
+    results = run(tmp_path, num_train_epochs=1, training={"eval_on_start": True})
+    assert len(calls) == 2, "before and after the training"
+    assert results["history"][0]["eval_roc_auc"] == results["evaluation"]["roc_auc_before"]
+
+
 def test_a_command_writes_network_and_numbers(resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words(resnet, tmp_path, "--temperature-strategy", "temperature-free", "--angular")) == 0
     metrics = json.loads((tmp_path / "metrics.json").read_text())

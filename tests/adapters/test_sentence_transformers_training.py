@@ -198,7 +198,7 @@ def test_logs_measure_the_last_training_batch_also_after_an_evaluation(tiny_bert
     seen: list[float] = []
     inner.contrastive_loss.register_forward_hook(lambda own, *_: seen.append(log_scale(inner)) if own.training else None)
     trainer.train()
-    assert len(logged(trainer, "eval_loss")) == 2
+    assert len(logged(trainer, "eval_loss")) == 3, "before the training, too"
     assert logged(trainer, "temperature") == pytest.approx([torch.tensor(-seen[-1]).exp().item()])
     for key in ("positive_similarity", "negative_similarity", "gradient_scale"):
         assert len(logged(trainer, key)) == 1

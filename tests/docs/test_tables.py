@@ -10,6 +10,7 @@ from links import broken, links
 from snippets import ROOT, pages
 
 from tempplug import StepRecord
+from tempplug_adapters.metric_names import METRICS, QUALIFIERS
 
 
 def test_the_table_of_the_record_has_every_field_once() -> None:
@@ -25,6 +26,12 @@ def test_the_table_of_integrations_is_what_they_do() -> None:
     text = page.read_text(encoding="utf-8")
     assert text.count("<!-- integrations -->\n\n| strategy |") == 1
     assert rewritten(text) == text, "the table is stale: run `python docs/tools/integrations.py`"
+
+
+def test_the_tables_of_metrics_are_those_that_trainings_print() -> None:
+    text = (ROOT / "docs" / "gain.md").read_text(encoding="utf-8").partition("## The metrics")[2]
+    rows = re.findall(r"^\| (?!metric|in the name|:--)(.*?) \| (.*) \|$", text, re.MULTILINE)
+    assert rows == [(name, clause) for name, (_, clause) in (*METRICS.items(), *QUALIFIERS.items())]
 
 
 def test_the_list_for_assistants_leads_to_pages_and_its_code_is_on_one_that_is_run() -> None:

@@ -32,6 +32,7 @@ CASES = {
     "queue": ("queue", "macl", "infonce", {}),
     "dual": ("two-view", "learnable", "dual-temperature", {}),
     "hard": ("cross-view", "temperature-free", "infonce", {}),
+    "targets": ("cross-view", "macl", "infonce", {}),
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
@@ -105,6 +106,10 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
+    if case == "targets":  # a row without a positive, and a different number of positives on each process
+        shares = torch.softmax(everything["a"] @ everything["b"].T, 1) * (torch.arange(total) % 4 < 2)
+        shares[1] = 0
+        given["targets"] = (shares / shares.sum(1, keepdim=True).clamp(min=1e-30))[rows]
     if case.startswith("queue"):
         given["queue"] = everything["queue"]
     loss = loss_fn(*views, **given)

@@ -1,85 +1,81 @@
-"""Chooses among measured temperatures and strategies, and says how sure the choice is."""
+"""Compares the measured temperatures with the current one, and says what follows in words."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tempplug_adapters.advise.training import Course, stopped
+from tempplug_adapters.advise.training import MOST_FOLDS, RATES, Course
+from tempplug_adapters.advise.verdict import MATTERS, Verdict, half_width_of, judge
 
-MATTERS = 1.0
-"""Points of accuracy that a difference must have to be mentioned."""
-SURE = 2.0
-"""Standard errors that a difference must have to be called clear."""
 ALIKE = 0.5
 """Mean similarity of different pairs above which their mean embedding is in the way (docs/retrieval.md)."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The choice for a length of training.
+    """What to train with, for a length of training.
 
     Attributes:
         epoch: the length, in epochs of the sample.
-        chosen: the middle one of the fixed temperatures within one standard error of the most accurate course; where there
-            is none, that course.
-        sentences: the certainty of the choice, the cost of a wrong one, the influence of the length, and what to do first.
-        clear: whether any other choice is clearly worse.
+        verdict: on the fixed temperatures at that length.
+        chosen: the best fixed temperature if the verdict is to change, otherwise the current one.
+        sentences: other temperatures, the learning rate, strategies, the influence of the length, and what to do first.
     """
 
     epoch: int
+    verdict: Verdict
     chosen: Course
     sentences: list[str]
-    clear: bool
 
     def lines(self) -> dict[str, str]:
-        """Returns the line of code to paste, by the program that it belongs to."""
-        spec = self.chosen.spec
-        short = f'"{spec}"' if self.chosen.temperature is None else label(self.chosen)
+        """Returns the line of code to paste by the program that it belongs to; none where the current temperature stays."""
+        if not self.verdict.change:
+            return {}
         return {
-            "sentence-transformers": f'loss = TemperatureRankingLoss(model, "{spec}")',
-            "your own loop": f'loss_fn = ContrastiveLoss({short}, layout="cross-view")',
-            "a trainer's flag": f"--temperature-strategy {spec}",
+            "sentence-transformers": f'loss = TemperatureRankingLoss(model, "{self.chosen.spec}")',
+            "your own loop": f'loss_fn = ContrastiveLoss({label(self.chosen)}, layout="cross-view")',
+            "a trainer's flag": f"--temperature-strategy {self.chosen.spec}",
         }
 
 
-def advise(courses: Sequence[Course], planned: int, alike: float = 0.0) -> Advice:
-    """Returns the choice for the planned length, or for the longest that was measured if that is shorter.
+def advise(courses: Sequence[Course], planned: int, current: float, alike: float = 0.0, folds: int = MOST_FOLDS) -> Advice:
+    """Returns the advice for the planned length, or for the longest that was measured if that is shorter.
 
     Args:
-        courses: of one training for each temperature and strategy, fixed temperatures among them in ascending order.
+        courses: of one training for each temperature and strategy; the current temperature is one of several fixed ones.
         planned: epochs of the sample that have as many steps as the planned training.
+        current: temperature of the planned training.
         alike: mean cosine similarity of different pairs by a static model before the training.
+        folds: repetitions of each training.
     """
     lengths = list(courses[0].credits)
     epoch = max(length for length in lengths if length <= max(planned, lengths[0]))
-    chosen = choose(courses, epoch)
-    ranked = sorted((course for course in courses if course is not chosen), key=lambda course: -course.accuracy(epoch))
-    equals = [course for course in ranked if not _clearly(chosen, course, epoch)]
-    clear = len(equals) < len(ranked)
-    sentences = [_certainty(equals, ranked), *_cost(courses, chosen, epoch), _length(courses, chosen, epoch)]
+    fixed = {label(course): course for course in courses if course.temperature is not None}
+    verdict = _verdict(fixed, f"{current:g}", epoch)
+    chosen = fixed[verdict.best if verdict.change else verdict.current]
+    strategies = [course for course in courses if course.temperature is None]
+    sentences = [
+        *_temperatures(list(fixed.values()), chosen, epoch),
+        *_rates(list(fixed.values()), chosen, epoch),
+        *_strategies(strategies, chosen, epoch),
+        _length(fixed, chosen, epoch),
+    ]
     if planned > lengths[-1]:
-        reason = "accuracy stopped rising before" if stopped(courses) else "the longest that was tried, and accuracy still rose"
-        sentences.append(f"Your training is longer, {epochs(planned)}: this is the advice at {epochs(lengths[-1])}, {reason}.")
+        sentences.append(
+            f"Your training is longer, {epochs(planned)} of these pairs: this is the advice at {epochs(lengths[-1])}, "
+            "the longest that was measured. A longer --time measures longer ones."
+        )
+    if folds < MOST_FOLDS:
+        sentences.append(
+            f"Each was trained {folds} times; with {MOST_FOLDS}, which take a longer --time, a smaller gain would show as well."
+        )
     if alike > ALIKE:
         sentences.append(
             f"Before the training, different pairs have a mean similarity of {alike:.2f}. Subtract the mean embedding first "
             "(tempplug_adapters.sentence_transformers.subtract_mean), then ask again: other temperatures are better then."
         )
-    return Advice(epoch, chosen, sentences, clear)
-
-
-def choose(courses: Sequence[Course], epoch: int) -> Course:
-    """Returns the choice at a length, as `Advice.chosen` says."""
-    best = max(courses, key=lambda course: course.accuracy(epoch))
-    near = []
-    for course in courses:
-        difference, error = _difference(best, course, epoch)
-        if course.temperature is not None and difference <= error:
-            near.append(course)
-    middle = near[(len(near) - 1) // 2 : len(near) // 2 + 1]
-    return max(middle or [best], key=lambda course: course.accuracy(epoch))
+    return Advice(epoch, verdict, chosen, sentences)
 
 
 def label(course: Course) -> str:
@@ -92,43 +88,71 @@ def epochs(number: int) -> str:
     return f"{number} epoch{'s' * (number != 1)}"
 
 
-def _difference(first: Course, second: Course, epoch: int) -> tuple[float, float]:
-    """Returns how much more accurate the first is, and the standard error over held-out pairs, in points."""
-    found = 100 * (first.credits[epoch] - second.credits[epoch])
-    return float(found.mean()), float(found.std()) / math.sqrt(len(found))
+def _verdict(fixed: dict[str, Course], current: str, epoch: int) -> Verdict:
+    return judge({name: (100 * course.credits[epoch]).tolist() for name, course in fixed.items()}, current)
 
 
-def _clearly(first: Course, second: Course, epoch: int) -> bool:
-    """Returns whether the first is clearly more accurate."""
-    difference, error = _difference(first, second, epoch)
-    return difference >= MATTERS and difference > SURE * error
+def _difference(first: Course, second: Course, epoch: int, comparisons: int) -> tuple[float, float]:
+    """Returns how much more accurate the first is, and half the width of the interval, in points."""
+    differences = (100 * (first.credits[epoch] - second.credits[epoch])).tolist()
+    return sum(differences) / len(differences), half_width_of(differences, comparisons)
 
 
-def _certainty(equals: Sequence[Course], others: Sequence[Course]) -> str:
-    if len(equals) == len(others):
-        return "Sure: no. None of the others is clearly worse: on these pairs the choice hardly matters, so keep what you have."
-    if equals:
-        return f"Sure: of the range, not of the value. Not clearly worse: {', '.join(map(label, equals))}."
-    return "Sure: yes. Each of the others is clearly worse."
+def _clearly(difference: float, half_width: float) -> bool:
+    return difference >= MATTERS and difference > half_width
 
 
-def _cost(courses: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
-    worst = min((course for course in courses if course.temperature is not None), key=lambda course: course.accuracy(epoch))
-    difference, error = _difference(chosen, worst, epoch)
-    if not _clearly(chosen, worst, epoch):
+def _temperatures(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
+    """Returns which temperatures are clearly worse than the chosen one, by how much the worst, and which are not."""
+    below = {label(course): _difference(chosen, course, epoch, len(fixed) - 1) for course in fixed if course is not chosen}
+    alike = [name for name, figures in below.items() if not _clearly(*figures)]
+    if len(alike) == len(below):
+        return [f"No other temperature is clearly worse than {label(chosen)}."]
+    sentences = [f"Not clearly worse than {label(chosen)}: {', '.join(alike) or 'none'}."]
+    worst, (difference, half_width) = max(below.items(), key=lambda item: item[1][0])
+    if _clearly(difference, half_width):
+        sentences.append(f"A wrong temperature costs points: {worst} is {difference:.1f} ± {half_width:.1f} below.")
+    return sentences
+
+
+def _rates(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
+    """Returns what the learning rate is worth beside the temperature; nothing where one rate was measured."""
+    by_rate = chosen.by_rate.get(epoch, {})
+    if len(by_rate) < 2:
         return []
-    return [f"A wrong temperature costs points: {label(worst)} is {difference:.1f} ± {error:.1f} below."]
+    rate = max(by_rate, key=lambda each: by_rate[each])
+    of_rate = by_rate[rate] - min(by_rate.values())
+    accuracies = [course.accuracy(epoch) for course in fixed]
+    of_temperature = max(accuracies) - min(accuracies)
+    end = "" if rate < max(RATES) else " The best is the highest: try a higher one in your training as well."
+    return [
+        f"Learning rate: each temperature has its best of {len(by_rate)} rates, three times apart. At {label(chosen)} the best "
+        f"rate is {of_rate:.1f} points above the worst; the best temperature is {of_temperature:.1f} above the worst.{end}"
+    ]
 
 
-def _length(courses: Sequence[Course], chosen: Course, epoch: int) -> str:
-    """Returns whether another choice is clearly better at another measured length; of several, the shortest and the longest."""
-    found = []
-    for length in courses[0].credits:
-        there = choose(courses, length)
-        if length != epoch and _clearly(there, chosen, length):
-            difference, error = _difference(there, chosen, length)
-            found.append(f"{epochs(length)} {label(there)} (+{difference:.1f} ± {error:.1f})")
-    if not found:
-        first, last = min(courses[0].credits), epochs(max(courses[0].credits))
-        return f"The length of your training does not decide: from {first} to {last} no other choice is clearly better."
-    return f"It depends on the length of your training. Better at {'; at '.join(dict.fromkeys([found[0], found[-1]]))}."
+def _strategies(strategies: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
+    """Returns the strategies that are clearly better than the chosen temperature."""
+    above = []
+    for course in strategies:
+        difference, half_width = _difference(course, chosen, epoch, len(strategies))
+        if _clearly(difference, half_width):
+            above.append(f"{course.spec} (+{difference:.1f} ± {half_width:.1f})")
+    if not above:
+        return [f"No strategy is clearly better than {label(chosen)}."] if strategies else []
+    return [f"Clearly better than {label(chosen)} here: {', '.join(above)}. Check by `tempplug sweep` before you change to it."]
+
+
+def _length(fixed: dict[str, Course], chosen: Course, epoch: int) -> str:
+    """Returns whether another temperature is clearly better at another length; of several, the shortest and the longest."""
+    better = []
+    lengths = list(chosen.credits)
+    for length in lengths:
+        verdict = _verdict(fixed, label(chosen), length)
+        if length != epoch and verdict.change:
+            better.append(f"{epochs(length)} {verdict.best} (+{verdict.difference:.1f} ± {verdict.half_width:.1f})")
+    if better:
+        return f"It depends on the length of your training. Better at {'; at '.join(dict.fromkeys([better[0], better[-1]]))}."
+    if len(lengths) == 1:
+        return "No other length of training was measured."
+    return f"From {min(lengths)} to {epochs(max(lengths))} no other temperature is clearly better."

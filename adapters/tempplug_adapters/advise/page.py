@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 
-from tempplug_adapters.advise.advice import MATTERS, SURE, Advice, epochs, label
+from tempplug_adapters.advise.advice import Advice, epochs, label
 from tempplug_adapters.advise.pairs import Pairs
-from tempplug_adapters.advise.training import FOLDS, HELD_OUT, Course
+from tempplug_adapters.advise.training import HELD_OUT, RATES, Course
+from tempplug_adapters.advise.verdict import LEVEL, MATTERS
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 
 _ACCURACY = "accuracy on held-out pairs, %"
 _LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 8
 
 
-def title(advice: Advice) -> str:
-    """Returns the advice in one line."""
-    what = label(advice.chosen) if advice.chosen.temperature is None else f"temperature {label(advice.chosen)}"
-    reached = f"accuracy {advice.chosen.accuracy(advice.epoch):.1f} %"
-    return f"Train with {what}: {reached}" if advice.clear else f"The temperature hardly matters here; {what} has {reached}"
-
-
 def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:
-    """Returns the lines for the terminal: accuracy by temperature and length, strategies, the advice and its certainty."""
+    """Returns the lines for the terminal: accuracy by temperature and length, strategies, and the advice."""
     fixed = [course for course in courses if course.temperature is not None]
     others = [f"{course.spec} {course.accuracy(advice.epoch):.1f}" for course in courses if course.temperature is None]
     rows = [f"{'epochs':>8}" + "".join(f"{label(course):>7}" for course in fixed)]
@@ -33,11 +28,12 @@ def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:
         rows.append(f"{mark}{length:>6}" + "".join(f"{course.accuracy(length):>7.1f}" for course in fixed))
     return [
         f"{pairs.origin}; trained: {pairs.method}",
-        f"{_ACCURACY}, by temperature and epochs:",
+        f"{_ACCURACY}, by temperature and epochs, each at the best of {len(RATES)} learning rates:",
         *rows,
         *([f"strategies at {epochs(advice.epoch)}: " + ", ".join(others)] if others else []),
         "",
-        f"{title(advice)} at {epochs(advice.epoch)}",
+        advice.verdict.sentence,
+        f"  At {epochs(advice.epoch)}. ± is half of a {100 * LEVEL:.0f} % interval for all temperatures together.",
         *(f"  {sentence}" for sentence in advice.sentences),
         *(f"  {where + ':':<23}{line}" for where, line in advice.lines().items()),
     ]
@@ -55,7 +51,7 @@ def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
     if pairs.total > pairs.size:
         origin += f" An epoch of all {pairs.total:,} has the steps of {pairs.total / pairs.size:.3g} of these."
     return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
-        title=escape(title(advice)),
+        title=escape(advice.verdict.sentence),
         data=escape(origin),
         sentences="".join(f"<li>{escape(sentence)}</li>" for sentence in advice.sentences),
         picture=_picture(courses, advice),
@@ -63,15 +59,28 @@ def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
         table="".join(rows),
         method=escape(pairs.method),
         trained=f"{1 - HELD_OUT:.0%}",
-        folds=FOLDS,
+        folds=repetitions(pairs, courses),
+        rates=len(RATES),
         candidates=f"{int(HELD_OUT * pairs.size):,}",
         matters=f"{MATTERS:g}",
-        sure=f"{SURE:g}",
+        level=f"{100 * LEVEL:.0f} %",
     )
+
+
+def can_draw() -> bool:
+    """Returns whether the page can have a picture: matplotlib is installed."""
+    return find_spec("matplotlib") is not None
+
+
+def repetitions(pairs: Pairs, courses: Sequence[Course]) -> int:
+    """Returns how often each temperature was trained, with other pairs held out."""
+    return max(1, len(next(iter(courses[0].credits.values()))) // int(HELD_OUT * pairs.size))
 
 
 def _picture(courses: Sequence[Course], advice: Advice) -> str:
     """Draws accuracy over the fixed temperature, a line for each length, and strategies as points at their mean temperature."""
+    if not can_draw():
+        return ""
     figure, panel = new_figure(5.2, 4.2)
     for each in (figure, panel):
         each.set_facecolor("none")
@@ -113,5 +122,5 @@ def _picture(courses: Sequence[Course], advice: Advice) -> str:
     panel.spines[["top", "right"]].set_visible(False)
     if others:
         figure.legend(loc="outside upper center", ncols=2, frameon=False)
-    drawn = svg_text(figure, title(advice)).replace("#000000", "currentColor")
-    return drawn[drawn.index("<svg") :]
+    drawn = svg_text(figure, advice.verdict.sentence).replace("#000000", "currentColor")
+    return f"<figure>{drawn[drawn.index('<svg') :]}</figure>"

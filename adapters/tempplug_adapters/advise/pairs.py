@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
+import time
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -37,8 +37,8 @@ class Trainee(nn.Module):
         """Returns the embeddings of anchors, positives and, if there are any, hard negatives."""
 
     @abstractmethod
-    def optimizer(self) -> torch.optim.Optimizer:
-        """Returns the optimizer of the parameters."""
+    def optimizer(self, rate: float = 1.0) -> torch.optim.Optimizer:
+        """Returns the optimizer of the parameters, at a multiple of the usual learning rate."""
 
     def copy(self) -> Trainee:
         """Returns a copy with parameters of its own and the same inputs."""
@@ -70,9 +70,9 @@ class Heads(Trainee):
         """Returns the views of the rows [B], each [B, D]."""
         return [self.heads[min(place, len(self.heads) - 1)](view[rows]) for place, view in enumerate(self.views)]
 
-    def optimizer(self) -> torch.optim.Optimizer:
+    def optimizer(self, rate: float = 1.0) -> torch.optim.Optimizer:
         """Returns Adam with a step that is proportional to the size of a row of the head."""
-        return torch.optim.Adam(self.parameters(), lr=STEP / math.sqrt(self.views[0].shape[1]))
+        return torch.optim.Adam(self.parameters(), lr=rate * STEP / math.sqrt(self.views[0].shape[1]))
 
     def inputs(self) -> list[object]:
         """Returns the embeddings."""
@@ -108,9 +108,9 @@ class StaticModel(Trainee):
             views.append(self.bag(tokens[position], first))
         return views
 
-    def optimizer(self) -> torch.optim.Optimizer:
+    def optimizer(self, rate: float = 1.0) -> torch.optim.Optimizer:
         """Returns Adam for sparse gradients."""
-        return torch.optim.SparseAdam(self.parameters(), lr=STATIC_STEP * self.scale)
+        return torch.optim.SparseAdam(self.parameters(), lr=rate * STATIC_STEP * self.scale)
 
     def inputs(self) -> list[object]:
         """Returns the tokens."""
@@ -124,6 +124,10 @@ WIDEST = 256
 """Dimensions of embeddings that a head is trained on."""
 LARGEST = 4_000_000
 """Weights of a static model that is trained as a whole."""
+CHUNK = 128
+"""Pairs that are encoded before the time is looked at again."""
+LEAST_ENCODED = 500
+"""Pairs that are encoded however long it takes: fewer tell nothing."""
 COMPARED = 500
 """Largest number of pairs that are compared with each other before the training."""
 _LEAST = 50
@@ -164,6 +168,8 @@ def read_pairs(
     limit: int,
     where: Sequence[str] = (),
     min_score: float | None = None,
+    until: float = math.inf,
+    progress: Callable[[str], None] | None = None,
 ) -> Pairs:
     """Returns the pairs of the files, or of the digits if there are none.
 
@@ -174,10 +180,12 @@ def read_pairs(
         limit: pairs used at most, chosen at random.
         where: see `open_texts`.
         min_score: see `open_texts`.
+        until: `time.monotonic` after which no more texts are encoded; then fewer pairs are used.
+        progress: called with the number of encoded pairs, in words.
 
     Raises:
         ConfigError: the files and the options do not go together, or the model cannot be loaded.
-        DataError: a file cannot be read, or has too few pairs.
+        DataError: a file cannot be read, has too few pairs, or is no embeddings; anchors and positives are the same.
         ShapeError: two matrices do not have the same number of rows.
         NonFiniteError: a matrix contains NaN or infinite values.
         MissingDependencyError: texts are given, and sentence-transformers is not installed.
@@ -186,7 +194,7 @@ def read_pairs(
         raise ConfigError(f"max_pairs={limit} must be at least {_LEAST}.")
     matrices = [path for path in data if path.suffix in MATRICES]
     if len(data) == 1 and not matrices:
-        return _texts(data[0], model, columns, limit, where, min_score)
+        return _texts(data[0], model, columns, limit, where, min_score, until, progress)
     score = "" if min_score is None else f"{min_score:g}"
     for name, given in (("model", model), ("columns", " ".join(columns)), ("where", " ".join(where)), ("min_score", score)):
         if given:
@@ -216,7 +224,9 @@ def _digits(limit: int) -> Pairs:
 def _matrices(first: Path, second: Path, limit: int) -> Pairs:
     views = []
     for path in (first, second):
-        matrix = read_matrix(path).float()
+        matrix = read_matrix(path)
+        if not matrix.is_floating_point():
+            raise DataError(f"data={path} has whole numbers, such as ids or labels; embeddings have a floating-point type.")
         if matrix.shape[1] < 2:
             raise ShapeError(f"data={path} of shape {list(matrix.shape)} must be [N, D], a row an embedding, D at least 2.")
         bad = (~torch.isfinite(matrix)).any(dim=1).nonzero().flatten()
@@ -225,6 +235,10 @@ def _matrices(first: Path, second: Path, limit: int) -> Pairs:
         views.append(matrix)
     if len(views[0]) != len(views[1]):
         raise ShapeError(f"data={second} has {len(views[1])} rows; it must have as many as {first}, {len(views[0])}.")
+    if torch.equal(*views):
+        raise DataError(
+            f"data={first} and {second} are the same matrix: row i of the second is the positive of row i of the first."
+        )
     total = len(views[0])
     _check_number(total, f"{first} and {second}")
     views = [_spread(view, limit) for view in views]
@@ -234,7 +248,14 @@ def _matrices(first: Path, second: Path, limit: int) -> Pairs:
 
 
 def _texts(
-    path: Path, model: str | None, columns: Sequence[str], limit: int, where: Sequence[str], min_score: float | None
+    path: Path,
+    model: str | None,
+    columns: Sequence[str],
+    limit: int,
+    where: Sequence[str],
+    min_score: float | None,
+    until: float,
+    progress: Callable[[str], None] | None,
 ) -> Pairs:
     if model is None:
         raise ConfigError(f"data={path} contains texts, which need --model: a folder or name of a sentence-transformers model.")
@@ -245,21 +266,26 @@ def _texts(
     rows = open_texts(path, columns, where, min_score=min_score, roles=PAIRS)
     hard = bool(rows.negative_counts[rows.rows].min())
     samples = [(anchor, positives[0], *negatives[:hard]) for anchor, positives, negatives in rows]
+    if samples and all(sample[0] == sample[1] for sample in samples):
+        raise DataError(f"{path}: the anchor and the positive of every row are the same text. Name two columns with --columns.")
     distinct = list(_distinct(samples))
     _check_number(len(distinct), f"{path}, without repeated texts,")
     chosen = [distinct[position] for position in _positions(len(distinct), limit).tolist()]
     texts = [list(column) for column in zip(*chosen, strict=True)]
     repeated = f" ({len(samples) - len(distinct):,} with a repeated text left out)" if len(distinct) < len(samples) else ""
     kind = "triplets" if len(texts) == 3 else "pairs"
-    origin = f"{_of(len(chosen), len(samples))} {kind} of {path.name}{repeated}"
-    trainee, method = _encoded(texts, model)
+    trainee, method, size = _encoded(texts, model, until, progress)
+    origin = f"{_of(size, len(samples))} {kind} of {path.name}{repeated}"
     uneven = "not all rows have a hard negative: none is used" if rows.most_negatives and not hard else ""
-    read = [*rows.assigned.lines(), *rows.notes, *filter(None, [uneven])]
-    return Pairs(trainee, len(chosen), len(samples), origin, method, tuple(read))
+    fewer = f"{size:,} of {len(chosen):,} {kind} were encoded in two thirds of the time; a longer --time uses more"
+    read = [*rows.assigned.lines(), *rows.notes, *filter(None, [uneven, fewer if size < len(chosen) else ""])]
+    return Pairs(trainee, size, len(samples), origin, method, tuple(read))
 
 
-def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:
-    """Returns the model to train on the texts (all of a static model, or else a head), and its description."""
+def _encoded(
+    texts: Sequence[list[str]], name: str, until: float, progress: Callable[[str], None] | None
+) -> tuple[Trainee, str, int]:
+    """Returns the model to train on the texts (all of a static model, or else a head), its description, and the pairs used."""
     from tempplug_adapters.huggingface.loading import load_sentence_transformer
 
     model = load_sentence_transformer(name)
@@ -271,12 +297,20 @@ def _encoded(texts: Sequence[list[str]], name: str) -> tuple[Trainee, str]:
         tokens = [[each.ids[:MAX_LENGTH] for each in encode(column, add_special_tokens=False)] for column in texts]
         trainee = StaticModel(tokens, static.embedding.weight.detach())
         if trainee.bag.weight.numel() <= LARGEST:
-            return trainee, f"all of the static model {short}"
+            return trainee, f"all of the static model {short}", len(texts[0])
     else:
         model.max_seq_length = min(model.max_seq_length or MAX_LENGTH, MAX_LENGTH)
-    progress = sys.stderr.isatty()
-    views = [model.encode(column, convert_to_tensor=True, show_progress_bar=progress).float().clone() for column in texts]
-    return Heads(narrowed(views), shared=True), f"a linear head on the embeddings of {short}, which stay fixed{_narrow(views)}"
+    encoded: list[list[Tensor]] = []
+    size = 0
+    while size < len(texts[0]) and (size < LEAST_ENCODED or time.monotonic() < until):
+        parts = [column[size : size + CHUNK] for column in texts]
+        encoded.append([model.encode(part, convert_to_tensor=True, show_progress_bar=False).float().clone() for part in parts])
+        size += len(parts[0])
+        if progress is not None:
+            progress(f"encoded {size:,} of {len(texts[0]):,} pairs")
+    views = [torch.cat(parts) for parts in zip(*encoded, strict=True)]
+    method = f"a linear head on the embeddings of {short}, which stay fixed{_narrow(views)}"
+    return Heads(narrowed(views), shared=True), method, size
 
 
 def narrowed(views: Sequence[Tensor]) -> list[Tensor]:

@@ -26,7 +26,7 @@ from tempplug_adapters.training.method import ENCODER_FILE, FOLDER, Card, Inputs
 from tempplug_adapters.training.train import train
 
 # Arguments of the user that apply only to pre-training.
-_PRETRAINING = ("max_steps",)
+_PRETRAINING = ("max_steps", "eval_on_start")
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,14 @@ class MoleculeMethod(Method[MoleculeRecipe, Molecules]):
         return {"views": tuple(random_view(whole, recipe.view_ratio) for _ in range(2)), "index": index}
 
     def evaluate(self, recipe: MoleculeRecipe, module: Any, data: Molecules, run: Run) -> dict[str, float]:
-        """Fine-tunes on every labelled data set once training has ended, and returns its figures as ``roc_auc NAME``."""
+        """Fine-tunes on every labelled data set and returns its figures as ``roc_auc NAME``; nothing during the training."""
         found: dict[str, float] = {}
+        kind = "untrained" if run.untrained else "finetune"
         method, tuned, temperature = FINE_TUNING.load(), recipe.fine_tuning(), TemperatureArguments()
         training = {key: value for key, value in run.training.items() if key not in _PRETRAINING}
-        for number, (name, labelled) in enumerate(data.labelled.items() if run.final else ()):
+        for number, (name, labelled) in enumerate(data.labelled.items() if run.final or run.untrained else ()):
             results = train(
-                *(method, tuned, replace(labelled, encoder=module.encoder), temperature, run.output_dir / f"finetune-{name}"),
+                *(method, tuned, replace(labelled, encoder=module.encoder), temperature, run.output_dir / f"{kind}-{name}"),
                 dataset=name,
                 files=None if labelled.file is None else partial(dict, dataset=labelled.file),
                 resume_from_checkpoint=run.resume_from_checkpoint,

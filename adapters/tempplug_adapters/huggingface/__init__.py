@@ -1,4 +1,4 @@
-"""Hugging Face: flags for `HfArgumentParser`, a mixin for `Trainer` subclasses, and the callback that it installs.
+"""Hugging Face: flags for `HfArgumentParser`, a mixin for `Trainer` subclasses, and the callbacks that it installs.
 
 All adapters that train with a `Trainer` share them. Importing this package loads no framework.
 """
@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
-    from tempplug_adapters.huggingface.callback import TemperatureCallback
+    from tempplug_adapters.huggingface.callback import GainCallback, TemperatureCallback
     from tempplug_adapters.huggingface.trainer import TemperatureTrainerMixin, Views
 
 _HOMES = {
+    "GainCallback": "callback",
     "TemperatureArguments": "arguments",
     "TemperatureCallback": "callback",
     "TemperatureTrainerMixin": "trainer",
     "Views": "trainer",
 }
 
-__all__ = ["TemperatureArguments", "TemperatureCallback", "TemperatureTrainerMixin", "Views"]
+__all__ = ["GainCallback", "TemperatureArguments", "TemperatureCallback", "TemperatureTrainerMixin", "Views"]
 
 
 def __getattr__(name: str) -> Any:

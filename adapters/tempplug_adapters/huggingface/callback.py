@@ -25,6 +25,7 @@ from tempplug import Objective, StepRecord, Strategy
 from tempplug.plugins import registry
 from tempplug.strategies.schedule import Schedule
 from tempplug_adapters.announcement import announce
+from tempplug_adapters.gain import figures_at, report_gain
 from tempplug_adapters.measurements import check_record, logged, numbers_of
 from tempplug_adapters.storage.files import NotWrittenError, explained, is_short_write, write_text
 from tempplug_adapters.storage.manifest import MANIFEST, seal
@@ -120,6 +121,49 @@ class TemperatureCallback(LossProgress):
             if values:
                 measured[name] = float(torch.stack(values).mean())
         return measured
+
+
+class GainCallback(TrainerCallback):
+    """Measures the model before the first step and after the last one, and writes what it gained to standard error.
+
+    The training is the same as without it: random states of PyTorch are restored. One that resumes does not measure the
+    untrained model again, because checkpoints contain its figures. Those after the training are of the last evaluation, or of
+    the best checkpoint if the Trainer loads it.
+
+    Attributes:
+        measures: whether to measure; None: if the Trainer evaluates, that is, has an ``eval_strategy``. A search does not.
+    """
+
+    measures: bool | None = None
+    _random: tuple[Tensor, list[Tensor]] | None = None
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Requests an evaluation before the first step."""
+        if self._measures(args, state):
+            args.eval_on_start = state.global_step == 0
+            self._random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+
+    def on_epoch_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Restores the random states from before that evaluation."""
+        if self._random is not None:
+            torch.set_rng_state(self._random[0])
+            torch.cuda.set_rng_state_all(self._random[1])
+            self._random = None
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Requests an evaluation after the last step of a Trainer that does not evaluate."""
+        last = state.global_step >= state.max_steps and args.eval_strategy == "no"
+        control.should_evaluate |= last and self._measures(args, state)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
+        """Writes the gain."""
+        best = str(state.best_model_checkpoint or "").rpartition("-")[2] if args.load_best_model_at_end else ""
+        if state.is_world_process_zero and self._measures(args, state):
+            report_gain(figures_at(state.log_history, 0), figures_at(state.log_history, int(best) if best else None))
+
+    def _measures(self, args: TrainingArguments, state: TrainerState) -> bool:
+        wanted = args.eval_strategy != "no" if self.measures is None else self.measures
+        return wanted and not state.is_hyper_param_search
 
 
 logger = logging.getLogger(__name__)

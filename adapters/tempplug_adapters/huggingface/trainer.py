@@ -20,7 +20,7 @@ from transformers.trainer_utils import EvalLoopOutput
 import tempplug
 from tempplug.errors import ConfigError
 from tempplug_adapters.data_parallel import use_accelerate
-from tempplug_adapters.huggingface.callback import Embeddings, LogFile, TemperatureCallback
+from tempplug_adapters.huggingface.callback import Embeddings, GainCallback, LogFile, TemperatureCallback
 from tempplug_adapters.huggingface.loss_files import LossMixin
 from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients
 
@@ -59,7 +59,8 @@ class TemperatureTrainerMixin(LossMixin):
     `tempplug.errors.DataError` names a damaged file, or a checkpoint that is incomplete because its run was killed.
     Logs contain the results of `TemperatureCallback.measure`. Evaluation reports the loss of the views in evaluation mode, and
     ``contrastive_accuracy`` and ``infonce_loss`` over all items of all processes. These two do not depend on the temperature,
-    so that they are suitable for ``metric_for_best_model``.
+    so that they are suitable for ``metric_for_best_model``. A Trainer that evaluates also evaluates the untrained model, and
+    says what the training gained.
 
     A last batch of one item has no negatives in most layouts: its loss and gradients are 0, also on one of several processes.
     Gradient accumulation does not enlarge the batch: negatives, and MACL's mean similarity, are those of one micro-batch.
@@ -110,6 +111,7 @@ class TemperatureTrainerMixin(LossMixin):
         parameters = LossParametersCallback(contrastive_loss)
         self.add_callback(parameters)
         self.add_callback(LogFile())
+        self.add_callback(GainCallback())
         self.look_after(contrastive_loss, parameters)
 
     def _keep_columns(self) -> None:

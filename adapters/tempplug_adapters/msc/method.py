@@ -183,6 +183,8 @@ class MSCMethod(Method[MSCRecipe, Anomalies]):
         """Returns the ROC-AUC × 100 of the network, that of the pretrained one, and by how much the first is higher."""
         if data.images.test is None:
             return {}
+        if run.untrained:
+            return {"roc_auc": module.roc_auc_before}
         before, (normal, after) = module.roc_auc_before, self._measured(recipe, module, data, run)
         module.normal = normal if run.final else None
         return {"roc_auc": after, "roc_auc_before": before, "gain": after - before}

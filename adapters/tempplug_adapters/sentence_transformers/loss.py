@@ -55,7 +55,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     hardness and gathering, alone and in MatryoshkaLoss and AdaptiveLayerLoss; with ``negatives="guide"`` its GISTEmbedLoss. A
     loss that learns, counts or follows a schedule needs a `TemperatureSentenceTransformerTrainer`, or a
     `TemperatureRankingCallback` in any other Trainer of the library: they exempt τ from weight decay, clip, save, restore and
-    synchronise it, and update schedules, which the library does not do.
+    synchronise it, and update schedules, which the library does not do. Only that Trainer adds the temperature to the logs of
+    ``report_to``, of ``fixed``, too.
 
     What a strategy, an objective or a term reads of each row beside the texts comes from the data set's column of that name:
     ``labels`` (or the library's label column), ``index``, ``uncertainty``, ``groups``, ``candidate_log_q``. A column holds one
@@ -293,7 +294,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
                 "TemperatureSentenceTransformerTrainer, or pass callbacks=[TemperatureRankingCallback(loss)], both of "
                 "tempplug_adapters.sentence_transformers; in your own loop call loss.take_charge()."
             )
-        announce_once(self.contrastive_loss)
+        announce_once(self.contrastive_loss, "not in the logs: TemperatureSentenceTransformerTrainer adds its temperature")
 
     def get_config_dict(self) -> dict[str, Any]:
         """Returns the settings for the model card, with full spec strings."""

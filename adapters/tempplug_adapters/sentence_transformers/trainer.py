@@ -17,12 +17,12 @@ import torch
 from accelerate import PartialState
 from sentence_transformers import SentenceTransformerTrainer
 from torch import nn
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from tempplug.errors import ConfigError
 from tempplug_adapters.data_parallel import use_accelerate
-from tempplug_adapters.huggingface.callback import TemperatureCallback
+from tempplug_adapters.huggingface.callback import GainCallback, TemperatureCallback
 from tempplug_adapters.huggingface.loss_files import LossMixin, read_loss, verify_checkpoint, write_loss
 from tempplug_adapters.huggingface.parameters import (
     LossParametersCallback,
@@ -53,10 +53,11 @@ def ranking_losses(loss: nn.Module | Mapping[str, nn.Module]) -> dict[str, Tempe
     return {f"{name}_": module for name, module in found.items()}
 
 
-class Charge(TrainerCallback):
-    """Manages the ranking losses of a training; arguments and errors are those of `TemperatureRankingCallback`.
+class Charge(GainCallback):
+    """Manages the ranking losses of a training, and says what it gained.
 
-    The gradients of all losses are clipped together, separately from the model's, with the same ``max_grad_norm``.
+    Arguments and errors are those of `TemperatureRankingCallback`. The gradients of all losses are clipped together, separately
+    from the model's, with the same ``max_grad_norm``.
 
     Attributes:
         contrastive_losses: the `tempplug.ContrastiveLoss` of each loss, in the order of `ranking_losses`; contains all state.
@@ -90,6 +91,7 @@ class Charge(TrainerCallback):
         for name, each in self.losses.items():
             each.take_charge(self.watchers[name])
             self.watchers[name].on_train_begin(args, state, control, **kwargs)
+        super().on_train_begin(args, state, control, **kwargs)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         """Updates the progress of schedules."""
@@ -113,9 +115,10 @@ class Charge(TrainerCallback):
             each.on_log(args, state, control, **kwargs)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
-        """Releases the losses."""
+        """Releases the losses, and writes the gain."""
         for each in self.losses.values():
             each.release()
+        super().on_train_end(args, state, control, **kwargs)
 
 
 class TemperatureRankingCallback(Charge):
@@ -221,10 +224,12 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
     separately, saved as ``contrastive_loss.pt`` in each checkpoint, and restored on resume and with the best model. Schedules
     get their progress at every step, and a default period from the length of the run. Logs include
     `TemperatureCallback.measure`. Numeric columns that a loss reads, such as ``index``, are passed to it (`NamedColumns`).
+    With an ``evaluator`` or an ``eval_dataset`` the training begins and ends with an evaluation, and says what it gained.
 
     Args:
         *args: arguments of the library's Trainer.
         log_record: ``brief`` or ``full``, see `tempplug_adapters.huggingface.TemperatureCallback.measure`.
+        measure_gain: whether to evaluate the untrained model, and a model that ``eval_strategy`` does not evaluate.
         **kwargs: arguments of the library's Trainer.
 
     Raises:
@@ -233,10 +238,11 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         DataError: such a column holds something else than numbers; in a batch, or among its first 1,000 rows.
     """
 
-    def __init__(self, *args: Any, log_record: str = "brief", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, log_record: str = "brief", measure_gain: bool = True, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.remove_callback(TemperatureRankingCallback)  # one is enough
         self.charge = Charge(self.loss, log_record)
+        self.charge.measures = measure_gain and (self.evaluator is not None or self.eval_dataset is not None)
         self.add_callback(self.charge)
         use_accelerate(self.charge.contrastive_losses, self.accelerator)
         self.look_after(self.charge.contrastive_losses, self.charge.parameters)

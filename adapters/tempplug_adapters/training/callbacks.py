@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import math
+import time
 from contextlib import AbstractContextManager
 from statistics import fmean
 from types import TracebackType
@@ -14,6 +15,7 @@ from torch import distributed, nn
 from tqdm.auto import tqdm
 from transformers import TrainerCallback
 
+from tempplug_adapters.gain import figures_at, write_event
 from tempplug_adapters.huggingface.callback import Sealing
 from tempplug_adapters.measurements import measure
 from tempplug_adapters.training.checkpoints import checkpoint_folder, find_best, remove_old
@@ -88,14 +90,18 @@ class Ending(TrainerCallback):
 
     Attributes:
         signal: number of the received signal, or 0.
+        at_once: whether a signal ends the training immediately, as long as there is nothing to save.
     """
 
     signal = 0
+    at_once = False
     _due = 0
 
     def receive(self, number: int) -> None:
-        """Stores the number of a signal."""
+        """Stores the number of a signal; raises Terminated if it is to end the training at once."""
         self.signal = number
+        if self.at_once:
+            raise Terminated(number=number)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Requests a checkpoint if any process has received a signal."""
@@ -135,10 +141,15 @@ class EpochFlow(TrainerCallback):
 
 
 _SHOWN = ("loss", "temperature")
+EVENTS = 10
+"""Approximate number of ``progress`` events of a training."""
 
 
 class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
-    """Progress bar and log lines of one training: a callback of its Trainer, and a context that closes the bar on exit.
+    """Progress of one training: a callback of its Trainer, and a context that closes the bar on exit.
+
+    Log lines go to standard output; the bar and the untrained model's figures to standard error, where they are events if that
+    is no terminal, see `tempplug_adapters.gain`.
 
     Args:
         quiet: show nothing, as in processes other than the first.
@@ -148,6 +159,7 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
         self.quiet = quiet
         self._bars: dict[str, Any] = {}
         self._training = False
+        self._start = 0.0, 0
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for bar in reversed(self._bars.values()):
@@ -165,19 +177,33 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
     def evaluating(self, fraction: float) -> None:
         """Shows the completed fraction of an evaluation below the training's bar; 1 removes it."""
         if "evaluate" not in self._bars:
-            self._begin("evaluate", 1.0, leave=False, bar_format="{l_bar}{bar}| {elapsed}")
+            self._begin("evaluate", 1.0, leave=False, bar_format="{l_bar}{bar}| {elapsed}<{remaining}")
         self._reach("evaluate", fraction)
         if fraction >= 1:
             self._bars.pop("evaluate").close()
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Starts the bar; its unit is a step."""
+        """Says that the untrained model is measured, which may take long."""
         self._training = True
-        self._begin("train", state.max_steps, initial=state.global_step, unit="step")
+        if args.eval_on_start and not self.quiet:
+            write_event("measuring", "measuring the untrained model; --eval-on-start false leaves it out", model="untrained")
+
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Starts the bar before the first step; its unit is a step."""
+        if "train" not in self._bars:
+            self._start = time.monotonic(), state.global_step
+            self._begin("train", state.max_steps, initial=state.global_step, unit="step")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Advances the bar."""
+        """Advances the bar, or writes an event."""
         self._reach("train", state.global_step)
+        due = state.global_step % math.ceil(state.max_steps / EVENTS) == 0 or state.global_step == state.max_steps
+        if due and not self.quiet:
+            begin, first = self._start
+            seconds = time.monotonic() - begin
+            left = seconds / (state.global_step - first) * (state.max_steps - state.global_step)
+            rounded = {"seconds": round(seconds, 1), "seconds_left": round(left, 1)}
+            write_event("progress", step=state.global_step, steps=state.max_steps, **rounded)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Stops printing logs, because the command prints the final figures."""
@@ -185,7 +211,12 @@ class ProgressLine(TrainerCallback, AbstractContextManager["ProgressLine"]):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Prints the loss, the temperature and the metrics of an evaluation during the training."""
-        if not self._training:
+        if not self._training or self.quiet:
+            return
+        if state.global_step == 0:
+            figures = figures_at(state.log_history, 0)
+            text = "  ".join(f"{name} {value:.4g}" for name, value in figures.items())
+            write_event("untrained", f"untrained  {text}", figures=figures)
             return
         shown = {
             name.removeprefix("eval_"): value

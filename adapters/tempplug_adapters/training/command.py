@@ -1,4 +1,4 @@
-"""``tempplug train METHOD``: parses flags, trains, and prints a line for every epoch and the final metrics.
+"""``tempplug train METHOD``: parses flags, trains, and prints a line for every epoch, the gain and the final metrics.
 
 Frameworks are imported only when training starts, so that ``--help`` and invalid settings are answered at once.
 """
@@ -33,7 +33,9 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         TempplugError: the input is wrong.
     """
     if "--help-training" in arguments:
-        _training_parser(info).print_help()
+        parser = _training_parser(info)
+        parser.set_defaults(eval_on_start=True)  # of the command
+        parser.print_help()
         return 0
     parser = build_parser(info)
     parser.others = lambda: _training_parser(info).spellings()
@@ -71,6 +73,7 @@ def _end(number: int) -> None:
 
 def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: list[str]) -> tuple[dict[str, Any], str]:
     """Returns the results, and the next command to type."""
+    from tempplug_adapters.gain import figures_at, report_gain
     from tempplug_adapters.huggingface.arguments import TemperatureArguments
     from tempplug_adapters.training.callbacks import ProgressLine
     from tempplug_adapters.training.checkpoints import check_start, output_folder
@@ -83,7 +86,9 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)
     method = info.load()
-    evaluated = parsed.evaluate or {**recipe.running, **training}.get("eval_strategy", "no") != "no"
+    training = {"eval_on_start": parsed.evaluate, **training}
+    merged = {**recipe.running, **training}
+    evaluated = parsed.evaluate or merged["eval_on_start"] or merged.get("eval_strategy", "no") != "no"
     source = Source(parsed.dataset, data_folder(parsed.data_dir), parsed.output_dir / "data", evaluated)
     data = method.load(recipe, source)
     line = ProgressLine(quiet=not first_process())
@@ -112,6 +117,8 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
             callbacks=[line],
             evaluation_progress=line.evaluating,
         )
+    if first_process():
+        report_gain(figures_at(results["history"], 0), results["evaluation"])
     return results, method.next_command(recipe, data, shell_word(parsed.output_dir), shell_word(parsed.dataset))
 
 

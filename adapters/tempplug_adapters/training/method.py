@@ -138,6 +138,7 @@ class Run:
         training: the `TrainingArguments` given by the user, for evaluations that train.
         resume_from_checkpoint: ``auto`` if this training may be resumed, for evaluations that train.
         resume_on_changed_data: likewise, whether it may be resumed although its data have changed.
+        untrained: whether the training has not begun.
     """
 
     output_dir: Path
@@ -146,6 +147,7 @@ class Run:
     training: Mapping[str, Any] = field(default_factory=dict)
     resume_from_checkpoint: str | None = None
     resume_on_changed_data: bool = False
+    untrained: bool = False
 
 
 class Method(ABC, Generic[R, D]):

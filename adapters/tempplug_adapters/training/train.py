@@ -332,4 +332,4 @@ def _train(trainer: MethodTrainer, checkpoint: Path | None) -> float | None:
     except UnpicklingError as error:  # the Trainer itself reads parts of a checkpoint
         raise DataError(f"{checkpoint} cannot be read: {why_refused(error) or 'it is damaged'}.") from error
     trained = float(trainer.state.epoch or 0) - done
-    return output.metrics["train_runtime"] / trained if trained else None
+    return (output.metrics["train_runtime"] - trainer.untrained_seconds) / trained if trained else None

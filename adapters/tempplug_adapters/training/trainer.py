@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -86,6 +87,7 @@ class MethodTrainer(Trainer):
     Attributes:
         fingerprint: of the data, stored in every checkpoint; None if they are not compared.
         losses: sum and number of the losses since the last log; checkpoints have them, so that no log lacks any after resuming.
+        untrained_seconds: of the evaluation before the first step.
 
     Raises:
         ConfigError: the batches do not fit the data or the number of processes.
@@ -93,6 +95,7 @@ class MethodTrainer(Trainer):
 
     loss_is_scaled_for_ga: bool | None = False
     fingerprint: Fingerprint | None = None
+    untrained_seconds = 0.0
 
     def __init__(
         self,
@@ -271,15 +274,19 @@ class MethodTrainer(Trainer):
         """
         module = self.module
         found: list[Any] = [None]
+        untrained, begin = not final and self.state.global_step == 0, time.monotonic()
+        self.ending.at_once = untrained
         # the random state is the same in an uninterrupted and in a resumed training
         set_seed(seed_of(self.recipe.seed, "evaluation", self.state.global_step) % 2**32)
         if self.is_world_process_zero() or self.method.evaluated_by_all:
             with evaluating(module):
-                found = [self._measured(module, final)]
+                found = [self._measured(module, final, untrained)]
         if self.args.world_size > 1:
             distributed.broadcast_object_list(found)
         if isinstance(found[0], TempplugError):
             raise found[0]
+        if untrained:
+            self.ending.at_once, self.untrained_seconds = False, time.monotonic() - begin
         wanted = (self.args.metric_for_best_model or "").removeprefix("eval_")
         if wanted and not final and wanted not in found[0]:
             raise ConfigError(f"metric_for_best_model='{wanted}' is not among the metrics: {', '.join(found[0])}.")
@@ -289,9 +296,10 @@ class MethodTrainer(Trainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def _measured(self, module: nn.Module, final: bool) -> dict[str, float] | TempplugError:
+    def _measured(self, module: nn.Module, final: bool, untrained: bool) -> dict[str, float] | TempplugError:
+        run = replace(self.evaluation, final=final, untrained=untrained)
         try:
-            return self.method.evaluate(self.recipe, module, self.data, replace(self.evaluation, final=final))
+            return self.method.evaluate(self.recipe, module, self.data, run)
         except TempplugError as error:  # raising on one process only would block the others
             return error
 

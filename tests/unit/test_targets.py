@@ -1,0 +1,214 @@
+"""Targets: the cross-entropy with any distribution over the candidates, against its formula in float64."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import kl_div, log_softmax, logsigmoid, normalize
+
+import tempplug
+from tempplug import Batch, ContrastiveLoss, targets as make
+from tempplug.errors import ConfigError, TempplugError
+
+SIZE, HARD, WIDTH = 9, 4, 6
+
+
+def rows(count: int, seed: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return (
+        torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype).requires_grad_()
+    )
+
+
+def some_targets(columns: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """One row with one positive, one without, all others with several of different shares, none of them in its own place."""
+    generator = torch.Generator().manual_seed(1)
+    numbers = torch.rand(SIZE, columns, generator=generator, dtype=torch.float64)
+    numbers *= torch.rand(SIZE, columns, generator=generator) < 0.4
+    numbers[0] = torch.eye(columns, dtype=torch.float64)[3]
+    numbers[4] = 0
+    return (numbers / numbers.sum(1, keepdim=True).clamp(min=1e-30)).to(dtype)
+
+
+def cross_entropy(logits: Tensor, wanted: Tensor) -> Tensor:
+    """The mean over rows with a positive of -Σ_j t_ij ln p_ij."""
+    losses = -(wanted * log_softmax(logits, 1)).sum(1)
+    return losses[wanted.sum(1) > 0].mean()
+
+
+def logits_of(loss_fn: ContrastiveLoss, similarity: Tensor, wanted: Tensor) -> Tensor:
+    strategy, kept = loss_fn.strategy, wanted.sum(1) > 0
+    mean = (wanted * similarity).sum(1)[kept].detach()
+    return strategy.prepare(Batch(mean)).logit(similarity)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(
+    "strategy", ["fixed:temperature=0.1", "fixed:temperature=0.01", "learnable", "macl", "dystress", "temperature-free"]
+)
+@pytest.mark.parametrize("hard", [False, True])
+def test_loss_and_gradients_are_those_of_the_formula(strategy: str, engine: Any, hard: bool, dtype: torch.dtype) -> None:
+    a, b, c = rows(SIZE, 2, dtype), rows(SIZE, 3, dtype), rows(HARD, 4, dtype)
+    wanted = some_targets(SIZE + HARD * hard, dtype)
+    loss_fn = ContrastiveLoss(strategy, layout="cross-view", engine=engine).to(dtype)
+    loss = loss_fn(a, b, **({"hard_negatives": c} if hard else {}), targets=wanted)
+    assert loss_fn.record.engine == engine
+    exact = [leaf.detach().double().requires_grad_() for leaf in (a, b, c)]
+    similarity = normalize(exact[0]) @ normalize(torch.cat([exact[1], exact[2]] if hard else exact[1:2])).T
+    expected = cross_entropy(logits_of(loss_fn.double(), similarity, wanted.double()), wanted.double())
+    bound = 1e-10 if dtype == torch.float64 else 2e-4 if "0.01" in strategy or strategy == "temperature-free" else 1e-5
+    torch.testing.assert_close(loss.double(), expected, rtol=bound, atol=bound)
+    leaves = [a, b, *([c] if hard else [])]
+    for ours, right in zip(torch.autograd.grad(loss, leaves), torch.autograd.grad(expected, exact[: len(leaves)]), strict=True):
+        torch.testing.assert_close(ours.double(), right, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize(("single", "tile"), list(itertools.product([1, 1 << 17], [(4, 5), (256, 1024)])))
+def test_tiles_of_any_size_kept_or_computed_again_give_the_same(
+    single: int, tile: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tempplug.engine import forward, tiles
+
+    a, b, wanted = rows(SIZE, 2), rows(SIZE, 3), some_targets(SIZE)
+    expected = torch.autograd.grad(
+        ContrastiveLoss("dystress", layout="cross-view", engine="dense")(a, b, targets=wanted), (a, b)
+    )
+    monkeypatch.setattr(tiles, "SINGLE", single)
+    monkeypatch.setattr(tiles, "CPU_TILE", tile)
+    for kept in (0, 1 << 24):
+        monkeypatch.setattr(forward, "KEPT", kept)
+        tiles.make_tiling.cache_clear()
+        loss = ContrastiveLoss("dystress", layout="cross-view", engine="tiled")(a, b, targets=wanted)
+        for ours, right in zip(torch.autograd.grad(loss, (a, b)), expected, strict=True):
+            torch.testing.assert_close(ours, right, rtol=1e-12, atol=1e-12)
+    tiles.make_tiling.cache_clear()
+
+
+def test_one_hot_targets_are_the_plain_loss_and_uniform_ones_that_of_masks() -> None:
+    a, b = rows(SIZE, 2), rows(SIZE, 3)
+    loss_fn = ContrastiveLoss("macl", layout="cross-view")
+    torch.testing.assert_close(loss_fn(a, b, targets=torch.eye(SIZE)), loss_fn(a, b), rtol=1e-12, atol=1e-12)
+    positive = some_targets(SIZE) > 0
+    uniform = positive / positive.sum(1, keepdim=True).clamp(min=1)
+    of_masks = ContrastiveLoss("macl", layout="masks")(a, b, positive_mask=positive, negative_mask=~positive)
+    torch.testing.assert_close(loss_fn(a, b, targets=uniform.double()), of_masks, rtol=1e-12, atol=1e-12)
+
+
+def test_the_loss_of_a_teacher_is_the_divergence_up_to_its_entropy() -> None:
+    a, b, scores = rows(SIZE, 2), rows(SIZE, 3), rows(SIZE, 5).detach() @ rows(SIZE, 6).detach().T
+    wanted = make.soft_targets(scores, 2.0)
+    logits = normalize(a) @ normalize(b).T / 0.1
+    divergence = kl_div(log_softmax(logits, 1), log_softmax(scores / 2, 1), reduction="batchmean", log_target=True)
+    entropy = -(wanted * wanted.log()).sum(1).mean()
+    loss = ContrastiveLoss(0.1, layout="cross-view")(a, b, targets=wanted)
+    torch.testing.assert_close(loss - entropy, divergence, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("engine", ["auto", "dense"])
+def test_scores_of_each_rows_own_candidates_take_a_teacher(engine: Any) -> None:
+    scores = torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
+    wanted = make.soft_targets(torch.randn(SIZE, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64))
+    loss = ContrastiveLoss("fixed:temperature=0.5", layout="cross-view", engine=engine).from_scores(scores, targets=wanted)
+    expected = cross_entropy(scores / 0.5, wanted)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    ours, right = torch.autograd.grad(loss, scores)[0], torch.autograd.grad(expected, scores)[0]
+    torch.testing.assert_close(ours, right, rtol=1e-12, atol=1e-12)
+
+
+def test_terms_act_on_candidates_without_a_target_alone() -> None:
+    a, b, wanted, keys = rows(SIZE, 2), rows(SIZE, 3), some_targets(SIZE), torch.arange(SIZE) % 3
+    for engine in ("dense", "tiled"):
+        loss_fn = ContrastiveLoss(0.1, layout="cross-view", negatives="same-key", engine=engine)  # type: ignore[arg-type]
+        same = (keys[:, None] == keys) & (wanted == 0)
+        logits = (normalize(a) @ normalize(b).T / 0.1).masked_fill(same, -torch.inf)
+        losses = torch.logsumexp(logits, 1) - (wanted * logits.masked_fill(wanted == 0, 0.0)).sum(1)
+        torch.testing.assert_close(
+            loss_fn(a, b, targets=wanted, keys=keys), losses[wanted.sum(1) > 0].mean(), rtol=1e-10, atol=1e-10
+        )
+
+
+def test_keys_give_the_loss_of_supervised_contrastive_learning() -> None:
+    a, b, keys = rows(SIZE, 2), rows(SIZE, 3), torch.arange(SIZE) // 2
+    logits = normalize(a) @ normalize(b).T / 0.2
+    same = keys[:, None] == keys
+    supcon = -(log_softmax(logits, 1) * same).sum(1).div(same.sum(1)).mean()
+    torch.testing.assert_close(ContrastiveLoss(0.2, layout="cross-view")(a, b, targets=make.of_keys(keys)), supcon)
+
+
+def test_soft_assignments_are_those_of_the_paper_up_to_the_sum_of_a_row() -> None:
+    a, b, distances = rows(SIZE, 2), rows(SIZE, 3), torch.cdist(rows(SIZE, 7).detach(), rows(SIZE, 8).detach())
+    weights = 2 * 0.5 * logsigmoid(-3 * distances).exp()
+    weights[range(SIZE), range(SIZE)] = 1
+    paper = -(weights * log_softmax(normalize(a) @ normalize(b).T / 0.2, 1)).sum(1)
+    loss_fn = ContrastiveLoss(0.2, layout="cross-view", reduction="none")
+    ours = loss_fn(a, b, targets=make.soft_assignments(distances, sharpness=3)) * weights.sum(1)
+    torch.testing.assert_close(ours, paper, rtol=1e-6, atol=1e-6)
+
+
+def test_a_call_without_any_positive_is_0_with_gradients_of_0() -> None:
+    a, b = rows(SIZE, 2), rows(SIZE, 3)
+    with pytest.warns(RuntimeWarning, match="no anchor has a positive"):
+        loss = ContrastiveLoss(layout="cross-view")(a, b, targets=torch.zeros(SIZE, SIZE))
+    loss.backward()
+    assert loss.item() == 0
+    assert a.grad is not None
+    assert not a.grad.any()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        (torch.eye(SIZE) * 2, r"targets holds row 0 with the sum 2; wanted"),
+        (torch.eye(SIZE) * torch.nan, r"targets holds the number nan; wanted"),
+        (torch.eye(SIZE) * 2 - torch.ones(SIZE, SIZE) / SIZE, r"targets holds the number -0.111111; wanted"),
+        (torch.eye(SIZE, SIZE + 1), r"targets of shape \[9, 10\] must be \[9, 9\]"),
+        (torch.eye(SIZE).long(), r"targets of dtype torch.int64 must be floating point"),
+    ],
+)
+def test_other_numbers_are_refused(wanted: Tensor, message: str) -> None:
+    with pytest.raises(TempplugError, match=message):
+        ContrastiveLoss(layout="cross-view")(rows(SIZE, 2), rows(SIZE, 3), targets=wanted)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objective": "dcl", "layout": "cross-view"}, "objective 'dcl' has no meaning for targets="),
+        ({"objective": "sigmoid", "layout": "cross-view"}, "objective 'sigmoid' has no meaning for targets="),
+        ({"layout": "cross-view", "symmetric": True}, "targets= needs layout 'cross-view' with directions=ab"),
+        ({"layout": "two-view"}, "targets"),
+        ({"layout": "masks"}, "targets"),
+    ],
+)
+def test_parts_without_a_meaning_for_them_refuse_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        ContrastiveLoss(**options)(rows(SIZE, 2), rows(SIZE, 3), targets=torch.eye(SIZE))
+
+
+def test_options_out_of_range_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"temperature=0 of soft targets must be greater than 0"):
+        make.soft_targets(torch.eye(2), 0)
+    with pytest.raises(ConfigError, match=r"share=2 of smoothed targets must lie between 0 and 1"):
+        make.smoothed(torch.eye(2), 2)
+
+
+def test_a_changed_target_is_found_before_the_backward_pass() -> None:
+    wanted = torch.eye(SIZE)
+    loss = ContrastiveLoss(layout="cross-view")(rows(SIZE, 2), rows(SIZE, 3), targets=wanted)
+    wanted[0] = 0.5
+    with pytest.raises(RuntimeError, match="targets was changed in place"):
+        loss.backward()
+
+
+def test_the_record_counts_positives_and_means_by_their_targets() -> None:
+    a, b, wanted = rows(SIZE, 2), rows(SIZE, 3), some_targets(SIZE)
+    loss_fn = ContrastiveLoss(0.1, layout="cross-view")
+    loss_fn(a, b, targets=wanted)
+    similarity = normalize(a) @ normalize(b).T
+    mean = (wanted * similarity).sum(1)[wanted.sum(1) > 0].mean()
+    assert loss_fn.record.positive_similarity.item() == pytest.approx(mean.item())
+    assert tempplug.ContrastiveLoss(layout="cross-view").accepted(targets=wanted)
