@@ -61,7 +61,7 @@ ARGUMENTS: dict[str, Argument] = {
     "view_a": Argument(FLOATS, "[B, D]"),
     "view_b": Argument(FLOATS, "[B, D]"),
     "scores": Argument(FLOATS, "[N, M]", "`from_scores` does"),
-    "queue": Argument(FLOATS, "[K, D]", "layout 'queue' does"),
+    "queue": Argument(FLOATS, "[K, D]", "layouts 'queue' and 'cross-view' do"),
     "hard_negatives": Argument(FLOATS, "[H, D] or [B, k, D]", "every layout but 'masks' does"),
     "labels": Argument(INTEGERS, "[B]", "layout 'labels' (supervised contrastive learning) and strategy 'head-tail' do"),
     "index": Argument(INTEGERS, "[B]", "strategy 'individual' and objective 'sogclr' do"),

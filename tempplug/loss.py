@@ -142,7 +142,7 @@ class ContrastiveLoss(nn.Module):
         Args:
             view_a: [B, D] raw embeddings, the anchors; or a list of them, one a head, whose losses are summed.
             view_b: [B, D] raw embeddings, row i the positive of view_a's row i ([M, D] candidates for ``masks``).
-            queue: [K, D] past candidates, for ``queue``.
+            queue: [K, D] past candidates, for ``queue`` and ``cross-view``.
             hard_negatives: [H, D], or [B, k, D] taken as [B·k, D]; all of them join the candidates of every anchor of view_a.
             labels: [B] class of each row, serving both views; equal numbers are one class, -1 as well.
             index: [B] position of each row in the data set, from 0.
@@ -151,7 +151,7 @@ class ContrastiveLoss(nn.Module):
             negative_mask: [B, M] boolean, for ``masks``.
             hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
             targets: [B, M] for ``cross-view``: how much of its probability row i of view_a should give to each candidate, those
-                of view_b (of all processes) and the hard negatives behind them; each row sums to 1, or to 0 where it has no
+                of view_b (of all processes), then the queue and the hard negatives; each row sums to 1, or to 0 where it has no
                 positive. Candidates with a target are positives, all others negatives, on which alone terms act.
             of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
                 dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.

@@ -111,7 +111,7 @@ def roles_of_targets(targets: Tensor, rows: int, columns: int) -> PairRoles:
     if tuple(targets.shape) != (rows, columns):
         raise ShapeError(
             f"targets of shape {list(targets.shape)} must be [{rows}, {columns}]: a row for each of view_a's, and a column for "
-            "each candidate, view_b's rows (with gather=True those of all processes) before the hard negatives."
+            "each candidate, view_b's rows (with gather=True those of all processes) then the queue, then the hard negatives."
         )
     targets = at_least_float32(targets.detach())
     if not unread(targets.device):

@@ -130,7 +130,9 @@ class Views:
     def select(self, names: tuple[str, ...], everyone: bool) -> Selection:
         """Returns the rows of some arguments, one behind the other."""
         units = self.everyone if everyone else self.own
-        if units is self.everyone or not {"queue", "hard_negatives"} & {*names}:
+        # a queue lies between the views and the hard negatives, also where a block of a ring leaves it out
+        parted = "queue" in units.order.spans and "queue" not in names and names[-1] == "hard_negatives" and len(names) > 1
+        if not parted and (units is self.everyone or not {"queue", "hard_negatives"} & {*names}):
             return Selection(units, units.order.spans[names])
         lying = [(self.unit_rows(name, everyone), name) for name in names]
         return Selection(None, rows=torch.cat([unit_rows.rows(*unit_rows.order.spans[name]) for unit_rows, name in lying]))

@@ -60,6 +60,11 @@ def _hard(sizes: Sizes) -> tuple[str, ...]:
     return ("hard_negatives",) if sizes.hard else ()
 
 
+def _past(sizes: Sizes) -> tuple[str, ...]:
+    """Returns the name of the queue, where the call has one; in a ring, it counts beside the candidates of its own process."""
+    return ("queue",) if sizes.queue and sizes.place is not None else ()
+
+
 class TwoView(PairLayout):
     """SimCLR's NT-Xent: 2B anchors, each against the other 2G-1 embeddings, same-side ones included."""
 
@@ -100,6 +105,8 @@ class CrossView(PairLayout):
             that of its row, in ``ab``, which takes hard_negatives [B, k, D].
         in_batch: whether other rows are negatives at all; false takes ``ab`` alone, with hard negatives.
 
+    A queue of past candidates [K, D], where the call has one, gives the anchors of ``ab`` and ``bb`` further negatives.
+
     Raises:
         ConfigError: an option is out of range, or two of them contradict each other.
 
@@ -107,7 +114,7 @@ class CrossView(PairLayout):
     """
 
     name = "cross-view"
-    takes = frozenset({"hard_negatives", "hard_negative_mask", "targets"})
+    takes = frozenset({"queue", "hard_negatives", "hard_negative_mask", "targets"})
     rings = True
     by_position = True
 
@@ -145,7 +152,7 @@ class CrossView(PairLayout):
                 f"targets= needs layout 'cross-view' with directions=ab, hard=shared or ab, and in_batch=true, not "
                 f"'{self.spec()}': scores of each row's own candidates are for from_scores(scores, targets=...)."
             )
-        return BlockPlan(("view_a",), ("view_b", *_hard(sizes)), None, "ab")
+        return BlockPlan(("view_a",), ("view_b", *_past(sizes), *_hard(sizes)), None, "ab")
 
     def roles(self, views: Views) -> PairRoles:
         """Returns the roles that the targets of a call give."""
@@ -154,36 +161,40 @@ class CrossView(PairLayout):
         sizes = views.sizes()
         if views.chunk is not None:
             raise ConfigError("targets= are those of all candidates at once, which gather='ring' never has: use gather=True.")
-        columns = sizes.candidates + sizes.hard if views.scores is None else views.scores.shape[1]
+        columns = sizes.candidates + sizes.queue + sizes.hard if views.scores is None else views.scores.shape[1]
         return roles_of_targets(views.targets, sizes.rows, columns)
 
     def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
         own_hard = self.hard == "own"
         if own_hard and sizes.hard and not sizes.owned:
             raise ShapeError("hard=own of layout 'cross-view' needs hard_negatives [B, k, D], which belong to rows.")
+        if sizes.queue and not self.in_batch:
+            raise ShapeError("in_batch=false of layout 'cross-view' takes no queue=: layout 'queue' does.")
+        queue = _past(sizes)
         if self.in_batch:
-            roles = _roles(sizes, sizes.candidates, sizes.hard, sizes.place)
+            roles = _roles(sizes, sizes.candidates + sizes.queue * len(queue), sizes.hard, sizes.place)
         elif sizes.place is None:
             return plan_of_hard_negatives(sizes, name, own_hard)
         elif sizes.hard:
             roles = _roles(sizes, sizes.rows + sizes.hard, 0, 0, negatives_start=sizes.rows)
         else:
             raise ShapeError("in_batch=false of layout 'cross-view' needs hard_negatives=: there are no other negatives.")
-        candidates = ("view_b", *_hard(sizes))
+        candidates = ("view_b", *queue, *_hard(sizes))
         return BlockPlan(("view_a",), candidates, roles, name, everyone=self.in_batch, own_hard=own_hard)
 
     def _ba(self, sizes: Sizes, name: str) -> BlockPlan:
         roles = _roles(sizes, sizes.candidates, 0, sizes.place)
-        mirrored = sizes.one_process and not sizes.hard and not self.joint
+        mirrored = sizes.one_process and not sizes.hard and not sizes.queue and not self.joint
         return BlockPlan(("view_b",), ("view_a",), roles, name, mirrors_first=mirrored)
 
     def _bb(self, sizes: Sizes, name: str) -> BlockPlan:
-        if self.hard != "shared" or not sizes.hard:
+        queue, hard = _past(sizes), _hard(sizes) if self.hard == "shared" else ()
+        if not queue and not hard:
             return self._of_one_view(sizes, name)
-        roles = _roles(sizes, sizes.candidates, sizes.hard, sizes.place)
+        roles = _roles(sizes, sizes.candidates + sizes.queue * len(queue), sizes.hard * len(hard), sizes.place)
         # All documents of a row are the anchor's own; the one that is the anchor itself has no role already.
-        candidates = ("view_b", "hard_negatives")
-        return BlockPlan(("view_b",), candidates, roles, name, paired=False, excludes_own=sizes.owned)
+        excludes_own = sizes.owned and bool(hard)
+        return BlockPlan(("view_b",), ("view_b", *queue, *hard), roles, name, paired=False, excludes_own=excludes_own)
 
     @staticmethod
     def _of_one_view(sizes: Sizes, name: str) -> BlockPlan:

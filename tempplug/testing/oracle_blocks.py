@@ -38,6 +38,10 @@ class Direction:
     averages: Tensor | None = None
 
     def with_hard_negatives(self, rows: Tensor, seen: Tensor) -> Direction:
+        """Adds hard negatives as `with_negatives` does."""
+        return self.with_negatives("hard_negatives", rows, seen)
+
+    def with_negatives(self, name: str, rows: Tensor, seen: Tensor) -> Direction:
         """Adds candidates [H, D] that are negatives of the first n anchors where ``seen`` [n, H] is true, and else ignored."""
         added = torch.zeros(len(self.anchors), len(rows), dtype=torch.bool)
         added[: len(seen)] = seen
@@ -48,7 +52,7 @@ class Direction:
             torch.cat([self.negative, added], dim=1),
             self.labels,
             self.uncertainty,
-            (self.sources[0], (*self.sources[1], "hard_negatives")),
+            (self.sources[0], (*self.sources[1], name)),
             self.name,
             self.averages,
         )
@@ -89,6 +93,7 @@ def _seen(count: int, hard: Tensor, mask: Tensor | None, owners: str) -> Tensor:
 def _cross_view(
     a: Tensor,
     b: Tensor,
+    queue: Tensor | None,
     hard: Tensor | None,
     mask: Tensor | None,
     labels: Tensor | None,
@@ -108,6 +113,8 @@ def _cross_view(
         positive = diagonal if name in ("ab", "ba") else torch.zeros_like(diagonal)
         negative = ~diagonal if in_batch else torch.zeros_like(diagonal)
         block = Direction(anchors, candidates, positive, negative, labels, of_anchors, ((source,), (other,)), name, average)
+        if queue is not None and name in ("ab", "bb"):
+            block = block.with_negatives("queue", queue, torch.ones(len(a), len(queue), dtype=torch.bool))
         owners = {"ab": "own" if hard_option == "own" else "every", "bb": "others" if hard_option == "shared" else ""}.get(name)
         if hard is not None and owners:
             block = block.with_hard_negatives(hard.flatten(0, -2), _seen(len(a), hard, mask, owners))
@@ -139,7 +146,7 @@ def directions(
     diagonal, both = torch.eye(len(a), dtype=torch.bool), ("view_a", "view_b")
     if layout == "cross-view" and b is not None:
         options = {"hard_option" if name == "hard" else name: value for name, value in options.items()}
-        return _cross_view(a, b, hard, hard_negative_mask, labels, (of_a, of_b), (average_a, average_b), **options)
+        return _cross_view(a, b, queue, hard, hard_negative_mask, labels, (of_a, of_b), (average_a, average_b), **options)
     if layout == "two-view" and b is not None:
         self_pairs = torch.eye(2 * len(a), dtype=torch.bool)
         positive, z = self_pairs.roll(len(a), dims=1), torch.cat([a, b])

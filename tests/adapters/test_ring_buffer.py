@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug_adapters.vision.ring_buffer import RingBuffer
+from tempplug_adapters.ring_buffer import RingBuffer
 
 
 def numbered(start: int, count: int) -> Tensor:

@@ -52,7 +52,7 @@ def test_both_processes_end_with_the_same_weights(ranks: list[dict[str, Any]], n
     assert first["figures"].keys() == figures.get(name, first["figures"].keys())
 
 
-@pytest.mark.parametrize("job", ["exact", "simcse"])
+@pytest.mark.parametrize("job", ["exact", "simcse", "simcse, mini-batches"])
 def test_two_processes_compute_what_one_does(ranks: list[dict[str, Any]], tmp_path: Path, monkeypatch: Any, job: str) -> None:
     monkeypatch.setattr("launched.train_methods.JOBS", {job: JOBS[job]})
     alone = train_all(tmp_path)[job]
@@ -111,7 +111,7 @@ def results(ranks: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactor
     return [*(rank["mixin"] for rank in ranks), runs(tmp_path_factory.mktemp("single"), 0, 1)]
 
 
-@pytest.mark.parametrize("name", ["learnable", "accumulated", "resumed", "macl", "best", "objective"])
+@pytest.mark.parametrize("name", ["learnable", "accumulated", "resumed", "macl", "mini-batches", "best", "objective"])
 def test_two_processes_equal_each_other_and_one_on_the_joint_batch(results: list[dict[str, Any]], name: str) -> None:
     """Same losses, same temperatures, same weights, to the rounding of another order of summation."""
     two, other, one = (each[name] for each in results)
@@ -119,6 +119,7 @@ def test_two_processes_equal_each_other_and_one_on_the_joint_batch(results: list
     assert (two["learned"], two["weights"]) == (other["learned"], other["weights"])
     assert [each[-1] for each in (two["batches"], other["batches"], one["batches"])] == [8, 2, 10] or name in (
         "accumulated",
+        "mini-batches",
         "best",
     )
     for figures in ("loss", "temperature", "learned"):

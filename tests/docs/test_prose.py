@@ -16,6 +16,7 @@ GUIDE = 1500
 GUIDES = (
     *("which-temperature", "which-negatives", "retrieval", "sentences", "graphs", "images", "recommendation", "anomalies"),
     *("debiasing", "two-towers", "distributed", "loss", "training", "speed", "install", "first-five-minutes", "gain"),
+    *("large-batches", "which-positives"),
 )
 PAGES_OF_RESULTS = sorted(str(page.relative_to(ROOT)) for page in (ROOT / "benchmarks").rglob("README.md"))
 # what a reader who is not of the project has to guess: regular expressions, in any case

@@ -51,6 +51,7 @@ OF_ROWS = {
     "both-ways": ("cross-view:directions=ab+ba,softmax=separate", "dystress", "infonce", "guide+hardness:of=in-batch"),
     "two-view-terms": ("two-view", "individual:size=20", "dcl", "guide:rule=relative,margin=-0.1"),
     "labels-terms": ("labels", "fixed", "infonce", "same-key+log-q"),
+    "queue-joint": (JOINT, "learnable", "infonce", "same-key"),
     "queue-terms": ("queue", "temperature-free", "infonce", "false-negatives:margin=-0.1,weight=0.5+log-q:size=20"),
 }
 CASES |= {name: (layout, *rest, {"negatives": negatives}) for name, (layout, *rest, negatives) in OF_ROWS.items()}

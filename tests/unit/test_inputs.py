@@ -277,7 +277,7 @@ def test_values_that_are_not_finite_are_named_with_their_row(name: str, bad: flo
         ("fixed", "masks", "hard_negatives", "every layout but 'masks' does"),
         ("fixed", "cross-view", "positive_mask", "layout 'masks' does"),
         ("fixed", "two-view", "negative_mask", "layout 'masks' does"),
-        ("fixed", "two-view", "queue", "layout 'queue' does"),
+        ("fixed", "two-view", "queue", "layouts 'queue' and 'cross-view' do"),
     ],
 )
 def test_an_argument_that_is_not_read_is_refused(strategy: str, layout: Any, argument: str, reader: str) -> None:

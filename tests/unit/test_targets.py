@@ -88,6 +88,14 @@ def test_tiles_of_any_size_kept_or_computed_again_give_the_same(
     tiles.make_tiling.cache_clear()
 
 
+def test_a_queue_lies_between_the_views_and_the_hard_negatives() -> None:
+    a, b, past, hard = rows(SIZE, 2), rows(SIZE, 3), rows(5, 9).detach(), rows(HARD, 4)
+    wanted = some_targets(SIZE + 5 + HARD)
+    loss = ContrastiveLoss(0.1, layout="cross-view")(a, b, queue=past, hard_negatives=hard, targets=wanted)
+    logits = normalize(a) @ normalize(torch.cat([b, past, hard])).T / 0.1
+    torch.testing.assert_close(loss, cross_entropy(logits, wanted), rtol=1e-10, atol=1e-10)
+
+
 def test_one_hot_targets_are_the_plain_loss_and_uniform_ones_that_of_masks() -> None:
     a, b = rows(SIZE, 2), rows(SIZE, 3)
     loss_fn = ContrastiveLoss("macl", layout="cross-view")

@@ -136,9 +136,14 @@ class DualEncoder(nn.Module):
             self.register_buffer(name, values, persistent=False)
 
     def forward(
-        self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, keys: Tensor | None = None, **texts: Tensor
+        self,
+        index: Tensor | None = None,
+        pixels: Tensor | None = None,
+        labels: Tensor | None = None,
+        keys: Tensor | None = None,
+        **texts: Tensor,
     ) -> Tensor:
-        """Returns the loss in nats, [].
+        """Returns the loss in nats, []; without ``index``, the embeddings of the images or of the texts, [B, D].
 
         Args:
             index: [B] positions of the images.
@@ -147,8 +152,28 @@ class DualEncoder(nn.Module):
             keys: [B] numbers of the captions, equal for equal captions; for terms on negatives that read them.
             **texts: of `Checkpoint.padded`, row i the caption of image i.
         """
-        known = self.loss_fn.accepted(index=index, labels=labels, keys=keys)
-        loss: Tensor = self.loss_fn(self.embed_images(pixels), self.embed_texts(**texts), **known)
+        if pixels is None:
+            return self.embed_texts(**texts)
+        images = self.embed_images(pixels)
+        return images if index is None else self.loss_of(images, self.embed_texts(**texts), index, labels, keys)
+
+    def rows_to_embed(
+        self, index: Tensor, pixels: Tensor, labels: Tensor | None = None, keys: Tensor | None = None, **texts: Tensor
+    ) -> list[dict[str, Tensor]]:
+        """Returns images and texts as rows that `forward` can embed in parts."""
+        return [{"pixels": pixels}, texts]
+
+    def loss_of(
+        self,
+        images: Tensor,
+        texts: Tensor,
+        index: Tensor,
+        labels: Tensor | None = None,
+        keys: Tensor | None = None,
+        **inputs: Tensor,
+    ) -> Tensor:
+        """Returns the loss of the embeddings of images and texts, [B, D]; the other arguments are as of `forward`."""
+        loss: Tensor = self.loss_fn(images, texts, **self.loss_fn.accepted(index=index, labels=labels, keys=keys))
         return loss
 
     def embed_images(self, pixels: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 _RATE = Number(above=0, optional=True)
+_SIZE = Number(at_least=1, integer=True, optional=True)
 
 
 def _known(kind: type[Info]) -> str:
@@ -45,13 +46,15 @@ _NEGATIVES_HELP = (
     "Terms on negatives, which leave out or weight negatives: name or name:key=value,..., several joined by +. Known: "
     f"{_known(NegativeInfo)}. Default: none."
 )
+_MINI_BATCH_HELP = "Most rows to embed at once; the loss and its gradient are those of the whole batch. Default: all rows."
 _RECORD_HELP = "Numbers of a training log; brief: temperature, similarities and gradient scale; full: all. Default: brief."
 
 
 @dataclass
 class TemperatureArguments:
     """The flags ``--temperature-strategy``, ``--temperature-args``, ``--contrastive-objective``,
-    ``--temperature-learning-rate``, ``--contrastive-negatives`` and ``--log-record``, checked when parsed.
+    ``--temperature-learning-rate``, ``--contrastive-negatives``, ``--log-record`` and ``--contrastive-mini-batch-size``,
+    checked when parsed.
 
     Options that are not given have the defaults of the context, see the methods that create a loss. An `HfArgumentParser` can
     parse this class together with ``TrainingArguments``, and accepts each flag with ``-`` and with ``_``.
@@ -68,6 +71,8 @@ class TemperatureArguments:
             without one.
         log_record: numbers of the last batch in a training log, ``brief`` or ``full``; pass it to a Trainer as its argument
             ``log_record``.
+        contrastive_mini_batch_size: the most rows to embed at once, at least 1; pass it to a Trainer as its argument of that
+            name. None embeds whole batches.
 
     Raises:
         UnknownNameError: a strategy, an option, an objective, a term or a ``log_record`` is unknown; the message suggests
@@ -87,10 +92,12 @@ class TemperatureArguments:
     temperature_learning_rate: float | None = field(default=None, metadata={"help": _RATE_HELP, "metavar": "RATE"})
     contrastive_negatives: str | None = field(default=None, metadata={"help": _NEGATIVES_HELP, "metavar": "SPEC"})
     log_record: str = field(default="brief", metadata={"help": _RECORD_HELP, "metavar": "brief|full"})
+    contrastive_mini_batch_size: int | None = field(default=None, metadata={"help": _MINI_BATCH_HELP, "metavar": "N"})
 
     def __post_init__(self) -> None:
         rate = self.temperature_learning_rate
         _RATE.check(f"temperature_learning_rate={rate}", rate)
+        _SIZE.check(f"contrastive_mini_batch_size={self.contrastive_mini_batch_size}", self.contrastive_mini_batch_size)
         if self.temperature_strategy is not None:
             name, options = self._merged()
             # options from the data, such as class counts, are added later, and the others can be checked only then
@@ -145,7 +152,8 @@ class TemperatureArguments:
 
         Args:
             model: a SentenceTransformer.
-            mini_batch_size: number of rows embedded at a time by GradCache; None embeds a batch at once.
+            mini_batch_size: number of rows embedded at a time by GradCache; None takes that of the flags; without it, a batch
+                is embedded at once.
             gather_across_devices: whether candidates come from all processes; None gathers if there are several.
             **options: options of `tempplug_adapters.sentence_transformers.TemperatureRankingLoss`, such as ``directions``.
 
@@ -157,8 +165,9 @@ class TemperatureArguments:
         losses = registry().load(registry().get(AdapterInfo, "sentence-transformers"))
         options["gather_across_devices"] = _several_processes() if gather_across_devices is None else gather_across_devices
         kind = losses.TemperatureRankingLoss
-        if mini_batch_size is not None:
-            kind, options["mini_batch_size"] = losses.CachedTemperatureRankingLoss, mini_batch_size
+        size = self.contrastive_mini_batch_size if mini_batch_size is None else mini_batch_size
+        if size is not None:
+            kind, options["mini_batch_size"] = losses.CachedTemperatureRankingLoss, size
         loss: TemperatureRankingLoss = kind(
             model,
             format_spec(*self._merged()),

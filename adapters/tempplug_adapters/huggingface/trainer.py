@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,9 @@ from tempplug.errors import ConfigError
 from tempplug_adapters.data_parallel import use_accelerate
 from tempplug_adapters.huggingface.callback import Embeddings, GainCallback, LogFile, TemperatureCallback
 from tempplug_adapters.huggingface.loss_files import LossMixin
+from tempplug_adapters.huggingface.mini_batches import TwoPassMixin, check_mini_batches, embed_outputs
 from tempplug_adapters.huggingface.parameters import LossParametersCallback, average_gradients
+from tempplug_adapters.ring_buffer import add_past_batches, loss_with_past_batches
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ class Views(NamedTuple):
     auxiliary_loss: Tensor | None = None
 
 
-class TemperatureTrainerMixin(LossMixin):
+class TemperatureTrainerMixin(TwoPassMixin, LossMixin):
     """Trains with a `tempplug.ContrastiveLoss`: put it before `Trainer` and override `contrastive_views`.
 
     The optimizer gets the parameters of the loss, with the separate learning rate of a strategy or objective and without
@@ -72,10 +75,18 @@ class TemperatureTrainerMixin(LossMixin):
             `tempplug.search_space`; every trial has a new strategy. ``temperature_space.suggest(best.hyperparameters)`` is the
             spec string of the best one.
         log_record: ``brief`` or ``full``, see `TemperatureCallback.measure`.
+        contrastive_mini_batch_size: the most rows of a training batch to embed at once, at least 1. `contrastive_views` is then
+            called with parts of ``inputs``, tensors [B, ...], twice each; gradients are those of the whole batch, see
+            `tempplug.cached_backward`. None embeds whole batches.
+        queue_size: most rows of view_b of past training batches that stay negatives, at least 1, or None. The memory starts
+            empty and is saved with the loss; it has the rows of all processes if the loss gathers. The loss is ``cross-view``
+            with the term ``same-key``, and `contrastive_views` returns ``keys``, numbers of the rows, equal for equal ones.
         **kwargs: arguments of the Trainer.
 
     Raises:
-        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given.
+        ConfigError: the loss is not a `tempplug.ContrastiveLoss` that returns a mean, or ``compute_loss_func`` is given; or
+            mini-batches are smaller than 1, or of a model that FSDP or DeepSpeed shards; or ``queue_size`` does not go with the
+            loss.
     """
 
     contrastive_loss: tempplug.ContrastiveLoss
@@ -88,6 +99,8 @@ class TemperatureTrainerMixin(LossMixin):
         contrastive_loss: tempplug.ContrastiveLoss,
         temperature_space: tempplug.SearchSpace | None = None,
         log_record: str = "brief",
+        contrastive_mini_batch_size: int | None = None,
+        queue_size: int | None = None,
         **kwargs: Any,
     ) -> None:
         if not isinstance(contrastive_loss, tempplug.ContrastiveLoss):
@@ -97,11 +110,13 @@ class TemperatureTrainerMixin(LossMixin):
         if kwargs.get("compute_loss_func") is not None:
             raise ConfigError("compute_loss_func must be None: the loss of this Trainer is contrastive_loss.")
         self.contrastive_loss = contrastive_loss
+        self.past_batches = None if queue_size is None else add_past_batches(contrastive_loss, queue_size)
         self.temperature_space = temperature_space
         self._initial_strategy = contrastive_loss.strategy
         super().__init__(*args, **kwargs)
         # otherwise the Trainer would count label tokens, and divide by them in releases without loss_is_scaled_for_ga
         self.model_accepts_loss_kwargs = False
+        self.contrastive_mini_batch_size = check_mini_batches(contrastive_mini_batch_size)
         self.contrastive_loss.to(self.args.device)
         use_accelerate(contrastive_loss, self.accelerator)
         self._keep_columns()
@@ -151,6 +166,28 @@ class TemperatureTrainerMixin(LossMixin):
         Raises:
             ConfigError: the result of `contrastive_views` does not have the form of `Views`.
         """
+        size = self.contrastive_mini_batch_size
+        if size is None or not model.training:
+            views = self._views(model, inputs)
+        else:
+            views, embedded = embed_outputs(partial(self._views, model), inputs, size)
+            self.continue_with([embedded], model, self.contrastive_loss)
+        if not model.training:
+            # a log after this evaluation must still describe the last training batch
+            self.temperature_callback.record()
+        self.contrastive_loss.train(model.training)
+        if self.past_batches is not None and model.training:
+            loss = loss_with_past_batches(self.contrastive_loss, self.past_batches, *views[:2], dict(views.arguments))
+        else:
+            loss = self.contrastive_loss(views.view_a, views.view_b, **views.arguments)
+        if model.training:
+            self.temperature_callback.observe(views.view_a, views.view_b)
+        if views.auxiliary_loss is not None:
+            loss = loss + views.auxiliary_loss
+        return (loss, {"view_a": views.view_a, "view_b": views.view_b}) if return_outputs else loss
+
+    def _views(self, model: nn.Module, inputs: Any) -> Views:
+        """Returns the checked result of `contrastive_views`."""
         returned = self.contrastive_views(model, inputs)
         if not isinstance(returned, tuple | list) or not 2 <= len(returned) <= 4:
             raise ConfigError(
@@ -158,16 +195,12 @@ class TemperatureTrainerMixin(LossMixin):
                 "(view_a, view_b, arguments) or (view_a, view_b, arguments, auxiliary_loss)."
             )
         views = Views(*returned)
-        if not model.training:
-            # a log after this evaluation must still describe the last training batch
-            self.temperature_callback.record()
-        self.contrastive_loss.train(model.training)
-        loss: Tensor = self.contrastive_loss(views.view_a, views.view_b, **views.arguments)
-        if model.training:
-            self.temperature_callback.observe(views.view_a, views.view_b)
-        if views.auxiliary_loss is not None:
-            loss = loss + views.auxiliary_loss
-        return (loss, {"view_a": views.view_a, "view_b": views.view_b}) if return_outputs else loss
+        if views.auxiliary_loss is not None and model.training and self.contrastive_mini_batch_size is not None:
+            raise ConfigError(
+                f"contrastive_mini_batch_size={self.contrastive_mini_batch_size} takes no auxiliary_loss, which is of a whole "
+                "batch: leave one of them out."
+            )
+        return views
 
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         """Runs forward and backward of a micro-batch; after the last of a step, averages the gradients of the loss."""

@@ -15,7 +15,7 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 import tempplug
-from tempplug import CrossView, Hardness, NegativeTerm, Objective, Strategy
+from tempplug import CrossView, Hardness, NegativeTerm, Objective, SameKey, Strategy
 from tempplug.call.read import SCALE
 from tempplug.call.scores import refuse_cosines_only
 from tempplug.errors import ConfigError, ShapeError
@@ -26,6 +26,7 @@ from tempplug_adapters.announcement import announce_once, bibtex
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
 from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.ring_buffer import PastBatches, add_past_batches, loss_with_past_batches
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 from tempplug_adapters.sentence_transformers.columns import (
     NAMED,
@@ -83,6 +84,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         partition_mode: as in the library: ``joint``, or ``per_direction`` for the mean of separate softmaxes.
         hardness_mode: as in the library; short for a term ``hardness``.
         hardness_strength: as in the library.
+        queue_size: most positives of past batches that stay negatives, at least 1, or None. The memory starts empty, is used in
+            training alone, and is saved with the loss; of all processes with ``gather_across_devices``. It adds the term
+            ``same-key``, so that no past embedding of the anchor's own positive is a negative.
         engine: as in `tempplug.ContrastiveLoss`.
 
     Attributes:
@@ -92,8 +96,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     Raises:
         UnknownNameError: the strategy, the objective, a term or an option is unknown.
         ConfigError: an option is not allowed; ``scale`` is given with a strategy; ``similarity_fct`` does not go with another
-            part; a column that the loss reads is missing; in training, no Trainer manages a loss that learns, counts or follows
-            a schedule.
+            part; a column that the loss reads is missing; in training, no Trainer manages a loss that learns, counts, follows a
+            schedule or has past batches; ``queue_size`` with a wrapper that calls the loss several times a batch, with
+            ``similarity_fct``, or with a term on negatives that reads more than keys.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
@@ -114,6 +119,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         hardness_strength: float = 0.0,
         negatives: str | NegativeTerm | Sequence[NegativeTerm] | None = None,
         guide: Any = None,
+        queue_size: int | None = None,
         engine: EngineName = "auto",
     ) -> None:
         # the constructor of the library's class would set an unused scale and repeat the checks below
@@ -132,6 +138,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if hardness_mode is not None:
             options = {"strength": hardness_strength, "of": _HARDNESS[hardness_mode], "blocks": "ab"}
             terms += tempplug.create_negatives("hardness", **options)
+        if queue_size is not None and not any(isinstance(term, SameKey) for term in terms):
+            terms += tempplug.create_negatives("same-key")
         given: object = strategy
         number = isinstance(given, int | float)
         _refuse("strategy", strategy, number, f"is a number: write scale={strategy} for the library's, or Fixed(temperature)")
@@ -168,6 +176,11 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
                 refuse_cosines_only(self.contrastive_loss.parts)
             except ConfigError as error:
                 raise ConfigError(f"{given}: {error}") from error
+            _refuse("queue_size", queue_size, queue_size is not None, "needs similarity_fct=cos_sim, whose rows it keeps")
+        if queue_size is not None:
+            add_past_batches(self.contrastive_loss, queue_size)
+        self._batch: Tensor | None = None
+        self._stored_batch: Tensor | None = None
         # No submodule: the guide is neither trained nor saved.
         self._guide = None if guide is None else Guide(guide, model)
         self._of_rows: dict[str, Any] = {}
@@ -184,6 +197,11 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     def release(self) -> None:
         """Declares the end of a training; the next one must call `take_charge` again."""
         self._in_charge = False
+
+    @property
+    def past_batches(self) -> PastBatches | None:
+        """The memory of ``queue_size``, a part of ``contrastive_loss``."""
+        return getattr(self.contrastive_loss, "past_batches", None)
 
     @property
     def columns(self) -> frozenset[str]:
@@ -211,6 +229,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         """Returns what the loss reads of a batch beside the embeddings, by the name of the argument."""
         self._refuse_alone()
         found = require_named(named, self.columns)
+        if self.past_batches is not None:
+            self._batch = next(iter(features[0].values()))  # the same tensor in all calls of a wrapper
         of_rows = frozenset().union(*(each.takes for each in self.contrastive_loss.terms))
         arguments = {name: as_argument(name, each, len(features) - 2, name in of_rows) for name, each in found.items()}
         return {**self._read_texts(features), **arguments}
@@ -260,6 +280,13 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         return loss
 
     def _loss_of(self, anchors: Tensor, others: dict[str, Tensor]) -> Tensor:
+        if self.past_batches is not None and self.model.training:
+            if self._batch is self._stored_batch is not None:
+                raise ConfigError("queue_size goes with one call of the loss a batch, and its wrapper calls it several times.")
+            self._stored_batch = self._batch
+            positives, arguments = others["view_b"], {**others, **self._of_rows}
+            del arguments["view_b"]
+            return loss_with_past_batches(self.contrastive_loss, self.past_batches, anchors, positives, arguments)
         if self.similarity_fct is cos_sim:
             return self.contrastive_loss(anchors, **others, **self._of_rows)
         # from_scores has the hard negatives of all rows in one dimension
@@ -288,6 +315,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             parts.append(f"objective '{objective.name}' learns")
         counting = (each for each in self.contrastive_loss.terms if type(each).observe is not NegativeTerm.observe)
         parts += [f"negative term '{each.name}' counts" for each in counting]
+        parts += ["queue_size keeps past batches"] if self.past_batches is not None else []
         if parts:
             raise ConfigError(
                 f"{' and '.join(parts)}, and no Trainer or callback manages it: train with "
@@ -304,6 +332,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             "gather_across_devices": self.gather_across_devices,
             "directions": self.directions,
             "partition_mode": self.partition_mode,
+            **({} if self.past_batches is None else {"queue_size": len(self.past_batches.rows)}),
             **({"negatives": joined_spec(self.contrastive_loss.terms)} if self.contrastive_loss.terms else {}),
             **({} if self.similarity_fct is cos_sim else {"similarity_fct": function_name(self.similarity_fct)}),
         }

@@ -54,19 +54,34 @@ class SimCSEModule(SentenceModule):
         self.tokenizer, self.pooling = data.tokenizer, model.pooling
         self._seen: tuple[Tensor, ...] = ()
 
-    def forward(self, index: Tensor, drawn: Tensor | None = None, **inputs: Tensor) -> Tensor:
+    def forward(self, index: Tensor | None = None, drawn: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Returns the loss in nats, [], of the samples ``index``, [B]; the inputs of `SimCSEModel` are [V·B, T] by view.
 
-        ``drawn`` is what `TokenizedViews.draw` chose, [B, V], where samples have different texts.
+        ``drawn`` is what `TokenizedViews.draw` chose, [B, V], where samples have different texts. Without ``index``, it returns
+        the embeddings of the inputs, [n, D].
         """
         outputs = self.model(**inputs)
-        view_a, view_b, rest = outputs["embedding"].tensor_split((len(index), 2 * len(index)))
+        embeddings: Tensor = outputs["embedding"]
+        if index is None:
+            return embeddings
+        loss = self.loss_of(embeddings, index, drawn)
+        return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
+
+    def rows_to_embed(self, index: Tensor, drawn: Tensor | None = None, **inputs: Tensor) -> list[dict[str, Tensor]]:
+        """Returns the inputs as rows that `forward` can embed in parts; raises ConfigError with masked tokens."""
+        if self.mlm_weight:
+            raise ConfigError("contrastive_mini_batch_size does not split the loss of masked tokens: choose mlm_weight=0.")
+        return [inputs]
+
+    def loss_of(self, embeddings: Tensor, index: Tensor, drawn: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Returns the contrastive loss of the embeddings, [V·B, D] by view; arguments as of `forward`."""
+        view_a, view_b, rest = embeddings.tensor_split((len(index), 2 * len(index)))
         self._seen = (view_a.detach(), view_b.detach())
         known = self.loss_fn.accepted(index=index, keys=self._keys(index, drawn))
         if self.views > 2:
             known |= {"hard_negatives": rest} if drawn is None and self.views == 3 else _hard_negatives(rest, index, drawn)
         loss: Tensor = self.loss_fn(view_a, view_b, **known)
-        return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
+        return loss
 
     def _keys(self, index: Tensor, drawn: Tensor | None) -> dict[str, Tensor] | None:
         """Returns the keys of the positive of each row, and of its hard negatives."""

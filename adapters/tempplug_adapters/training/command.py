@@ -81,7 +81,8 @@ def _train(info: MethodInfo, recipe: Recipe, parsed: argparse.Namespace, rest: l
     from tempplug_adapters.training.method import Source
     from tempplug_adapters.training.train import train
 
-    temperature = TemperatureArguments(**{each.name: getattr(parsed, each.name) for each in fields(TemperatureArguments)})
+    given = {each.name: getattr(parsed, each.name) for each in fields(TemperatureArguments) if hasattr(parsed, each.name)}
+    temperature = TemperatureArguments(**given)
     training = _training(info, recipe, rest)
     with output_folder(parsed.output_dir):  # report errors before reading data, which may take minutes
         check_start(parsed.output_dir, parsed.resume_from_checkpoint)

@@ -60,6 +60,8 @@ class MethodArguments(TrainingArguments):
         early_stopping_patience: number of evaluations without an improvement of ``metric_for_best_model`` after which training
             stops, at least 1; None disables early stopping.
         rank_timeout: seconds without a sign of life, at least 10, after which a process is given up by the others.
+        contrastive_mini_batch_size: the most rows to embed at once, of methods that embed them separately; gradients are those
+            of the whole batch, see `tempplug.cached_backward`. None embeds whole batches.
 
     Raises:
         ConfigError: fp16 without a GPU, or an option is out of range.
@@ -82,6 +84,9 @@ class MethodArguments(TrainingArguments):
 
     rank_timeout: float = field(
         default=300.0, metadata={"help": "Seconds without a sign of life after which a process is given up."}
+    )
+    contrastive_mini_batch_size: int | None = field(
+        default=None, metadata={"help": "Rows to embed at once (simcse, retrieval, clip); the loss is of the whole batch."}
     )
 
     def __post_init__(self) -> None:
@@ -235,7 +240,7 @@ def train(
         module = method.build(recipe, data, loss)
         if args.max_steps > 0:  # otherwise the method has already passed the recipe's epochs
             set_training_length(module, epochs_of(args, batch_order(method, recipe, data, args)), log=False)
-        own_rate = temperature.temperature_learning_rate
+        own_rate, size = temperature.temperature_learning_rate, args.contrastive_mini_batch_size
         specs = method.specs(module)
         settings = {
             "method": method.info.name,
@@ -248,6 +253,7 @@ def train(
             **method.origin(recipe, data),
             **{name: getattr(args, name) for name in DECISIVE},
             **({} if own_rate is None else {"temperature_learning_rate": own_rate}),
+            **({} if size is None else {"contrastive_mini_batch_size": size}),
             "recipe": recipe.values(),
         }
         if checkpoint is not None:

@@ -30,8 +30,10 @@ from transformers import (
 )
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
+from tempplug.two_passes import EmbeddedParts
 from tempplug_adapters.encoder_checks import check_finite_weights
 from tempplug_adapters.huggingface.callback import LogFile, LossProgress
+from tempplug_adapters.huggingface.mini_batches import TwoPassMixin, check_mini_batches
 from tempplug_adapters.measurements import check_record, logged, measure
 from tempplug_adapters.modes import evaluating
 from tempplug_adapters.storage.files import one_line
@@ -69,7 +71,7 @@ def batch_order(method: Method[Any, Any], recipe: Recipe, data: Any, args: Any) 
     )
 
 
-class MethodTrainer(Trainer):
+class MethodTrainer(TwoPassMixin, Trainer):
     """Trains the module of a method.
 
     Args:
@@ -127,6 +129,8 @@ class MethodTrainer(Trainer):
             self.remove_callback(printer)
         self.callback_handler.callbacks.insert(0, self.sealing)
         self.model_accepts_loss_kwargs = False
+        if check_mini_batches(args.contrastive_mini_batch_size) is not None and not hasattr(module, "rows_to_embed"):
+            raise ConfigError(f"contrastive_mini_batch_size has no meaning for method '{method.info.name}': leave it out.")
         self.losses: list[Any] = [0.0, 0]
         self._drawn = (-1, 0)
 
@@ -200,7 +204,12 @@ class MethodTrainer(Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Returns the loss, [], which the module computes."""
-        return model(**inputs)
+        if (size := self.args.contrastive_mini_batch_size) is None:
+            return model(**inputs)
+        rows = self.module.rows_to_embed(**inputs)
+        embedded = [EmbeddedParts(lambda part: (model(**part),), "inputs", each, size) for each in rows]
+        self.continue_with(embedded, model, self.module.loss_fn)
+        return self.module.loss_of(*(each.embeddings[0] for each in embedded), **inputs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Creates the recipe's optimizer, or that of ``--optim``; temperatures have no weight decay."""

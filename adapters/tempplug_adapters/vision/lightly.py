@@ -18,7 +18,7 @@ from tempplug.types import EngineName, LayoutName, ObjectiveName
 from tempplug_adapters.announcement import announce_once
 from tempplug_adapters.contexts import refuse_missing
 from tempplug_adapters.library_loss import LibraryLoss, strategy_of
-from tempplug_adapters.vision.ring_buffer import RingBuffer
+from tempplug_adapters.ring_buffer import RingBuffer
 
 LIBRARY_TEMPERATURE = 0.5
 """lightly's default, from which the defaults of a strategy's options are derived."""

@@ -15,7 +15,7 @@ from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError
 from tempplug.types import LayoutName, ObjectiveName
 from tempplug_adapters.contexts import refuse_missing
-from tempplug_adapters.vision.ring_buffer import RingBuffer
+from tempplug_adapters.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import LossOptions, WithSoftmax, heads_of, project
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tempplug import Objective, Strategy
 from tempplug.embeddings import unit_rows
 from tempplug.types import LayoutName, ObjectiveName
-from tempplug_adapters.vision.ring_buffer import RingBuffer
+from tempplug_adapters.ring_buffer import RingBuffer
 from tempplug_adapters.vision.step_module import LossOptions, WithSoftmax, heads_of, predict
 
 

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import tempplug
 from tempplug.types import Gather
+from tempplug_adapters.ring_buffer import RingBuffer
 from tempplug_adapters.vision.barlow_twins import BarlowTwins
-from tempplug_adapters.vision.ring_buffer import RingBuffer
 
 KINDS: tuple[Gather, ...] = (True, "ring")
 ROWS = 4

@@ -22,10 +22,11 @@ BEST: dict[str, Any] = {"load_best_model_at_end": True, "eval_strategy": "steps"
 BEST |= {"metric_for_best_model": "infonce_loss", "greater_is_better": True}  # the first, as others have learned more
 
 
-def trainer(folder: Path, loss: Any, data: Data, **more: Any) -> MyTrainer:
+def trainer(folder: Path, loss: Any, data: Data, mini_batch: int | None = None, **more: Any) -> MyTrainer:
     torch.manual_seed(0)
     training = TrainingArguments(output_dir=str(folder), **{**OPTIONS, **more})
-    return MyTrainer(Encoder(dropout=0.0), training, train_dataset=data, eval_dataset=data, contrastive_loss=loss)
+    of_loss = {"contrastive_loss": loss, "contrastive_mini_batch_size": mini_batch}
+    return MyTrainer(Encoder(dropout=0.0), training, train_dataset=data, eval_dataset=data, **of_loss)
 
 
 def run(
@@ -93,6 +94,7 @@ def runs(folder: Path, rank: int, processes: int) -> dict[str, Any]:
         "accumulated": run(folder / "accumulated", processes, learnable, accumulation=2),
         "resumed": run(folder / "resumed", processes, learnable, checkpoint=checkpoint),
         "macl": run(folder / "macl", processes, macl),
+        "mini-batches": run(folder / "mini-batches", processes, learnable, accumulation=2, mini_batch=3),
         "best": run(folder / "best", processes, learnable, **BEST),
         "objective": run(folder / "objective", processes, macl, bias=0.5 + 0.4 * rank),
     }

@@ -129,6 +129,8 @@ JOBS: dict[str, Callable[[int], tuple[Any, Any, Any]]] = {
     **{name: of_toys(name) for name in ("grace, batches", "graphcl", "molecule", "msc", "dcrec")},
     "simcse": simcse,
     "clip": clip,
+    "simcse, mini-batches": simcse,
+    "clip, mini-batches": clip,
 }
 MEASURED = ("toy", "molecule", "simcse")
 
@@ -144,14 +146,15 @@ def train_all(folder: Path, world: int = 1) -> dict[str, Any]:
 
     SentenceEncoder.__call__ = counted  # type: ignore[method-assign]
     for name, job in JOBS.items():
+        encoded[0] = 0
         info, recipe, data = job(world)
         modules: list[torch.nn.Module] = []
         method = info.load()
         build = method.build
         method.build = lambda *given, build=build, modules=modules: modules.append(build(*given)) or modules[0]
-        results = train(
-            method, recipe, data, TemperatureArguments("learnable", [], None), folder / name, evaluate=name in MEASURED
-        )
+        temperature, measured = TemperatureArguments("learnable", [], None), name in MEASURED
+        training = {"contrastive_mini_batch_size": 3} if name.endswith("mini-batches") else {}
+        results = train(method, recipe, data, temperature, folder / name, evaluate=measured, training=training)
         state = {key: value for key, value in modules[0].state_dict().items() if isinstance(value, torch.Tensor)}
         found[name] = {"weights": state, "loss": results["loss"], "steps": results["steps"], "figures": results["evaluation"]}
         found[name]["encoded"] = encoded[0]
