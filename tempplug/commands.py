@@ -6,7 +6,9 @@ It must not know any strategy, adapter or suite, and loads torch only to show a 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tempplug import __version__, completion
@@ -51,7 +53,7 @@ def run(words: list[str]) -> object:
         return _plugin_command(words)
     parsed = _parser().parse_args(words)
     if parsed.command == "list":
-        _list(parsed.kind)
+        _list(parsed.kind, as_json=parsed.json)
     elif parsed.command == "show":
         _show(" ".join(parsed.name))
     elif parsed.command == "presets":
@@ -75,6 +77,7 @@ def _parser() -> Parser:
     listing = chosen.add_parser("list", description=f"{OWN_COMMANDS['list'].capitalize()}.")
     kind: Any = listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
     kind.completer = lambda **_: list(KINDS)
+    listing.add_argument("--json", action="store_true", help="print a JSON object: a list of declarations for each kind")
     show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
     names: Any = show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
     names.completer = lambda **_: [info.name for known in KINDS.values() for info in registry().all(known)]
@@ -143,12 +146,16 @@ def _plugin_command(words: list[str]) -> object:
     )
 
 
-def _list(kind: str | None) -> None:
+def _list(kind: str | None, *, as_json: bool) -> None:
     if kind is not None and kind not in KINDS:
         raise UnknownNameError(f"cannot list '{kind}'.{nearest(kind, KINDS)} Known: {', '.join(KINDS)}.")
+    chosen = {name: registry().all(KINDS[name]) for name in ([kind] if kind else KINDS)}
+    if as_json:
+        fields = {name: [asdict(info) for info in infos] for name, infos in chosen.items()}
+        print(json.dumps(fields, indent=2, ensure_ascii=False))
+        return
     blocks = []
-    for name in [kind] if kind else KINDS:
-        infos = registry().all(KINDS[name])
+    for name, infos in chosen.items():
         notes = ["; ".join(filter(None, (info.reference, info.status))) for info in infos]
         rows = [(info.name, info.summary + (f"  [{note}]" if note else "")) for info, note in zip(infos, notes, strict=True)]
         blocks.append("\n".join([name, *columns(rows)]))

@@ -32,10 +32,11 @@ class Cell:
         batch: pairs of a step.
         noise: share of a batch's pairs that are copies of others of it with half of their words: false negatives.
         hard: whether every query has a hard negative.
-        start: ``vectors`` (GloVe), ``centred`` (the same minus their mean over the words of the training pairs, padding and
-            unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs, padding and
-            unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors normally
-            distributed with their deviation.
+        rate: Adam's for batches of `AT`; None: that of the model.
+        start: ``vectors`` (pretrained), ``centred`` (the same minus their mean over the words of the training pairs, padding
+            and unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs,
+            padding and unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors
+            normally distributed with their deviation.
 
     Raises:
         DataError: ``start`` is none of these.
@@ -46,6 +47,7 @@ class Cell:
     noise: float = 0.0
     hard: bool = False
     start: str = "vectors"
+    rate: float | None = None
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -54,7 +56,10 @@ class Cell:
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of a cell of a data set, means over seeds, by arm: nDCG@10 × 100 on both, and mean temperatures."""
+    """The results of a cell of a data set, means over seeds, by arm: nDCG@10 × 100 on both, and mean temperatures.
+
+    ``first_similarity`` is the mean cosine of negatives in the first batch.
+    """
 
     data: str
     cell: Cell
@@ -62,6 +67,7 @@ class Measured:
     held_out: dict[str, float] = field(default_factory=dict)
     test: dict[str, float] = field(default_factory=dict)
     temperature: dict[str, float] = field(default_factory=dict)
+    first_similarity: float = 0.0
 
     def fixed(self, figures: Mapping[str, float]) -> list[tuple[float, float]]:
         """Returns ln τ and the figure of each fixed temperature, in ascending order."""
@@ -100,8 +106,9 @@ def read_lines(file: Path) -> list[dict[str, Any]]:
 
 
 def run_of(line: Mapping[str, Any]) -> tuple[Cell, str, int]:
-    """Returns the cell, the strategy and the seed of a result."""
-    return Cell(**{each.name: line[each.name] for each in fields(Cell)}), line["strategy"], line["seed"]
+    """Returns the cell, the strategy and the seed of a result; fields that the file lacks have their defaults."""
+    known = {each.name: line[each.name] for each in fields(Cell) if each.name in line}
+    return Cell(**known), line["strategy"], line["seed"]
 
 
 def read_measured(files: Iterable[Path]) -> list[Measured]:
@@ -117,5 +124,6 @@ def read_measured(files: Iterable[Path]) -> list[Measured]:
                 for name in ("held_out", "test", "temperature")
                 if name in of[0]  # results of 2026-11-26 lack the last one
             }
-            found.append(Measured(file.stem, cell, of[0]["steps"], *means.values()))
+            similarity = fmean(line.get("first_similarity", 0.0) for line in of)
+            found.append(Measured(file.stem, cell, of[0]["steps"], **means, first_similarity=similarity))
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from scipy import stats
 
@@ -31,7 +31,16 @@ def over(measured: Measured, arm: str, other: str) -> float:
     return 100 * (measured.test[arm] / measured.test[other] - 1)
 
 
-def by_set(cells: Sequence[Measured], figures: Sequence[float]) -> list[float]:
+class OfData(Protocol):
+    """What belongs to a data set."""
+
+    @property
+    def data(self) -> str:
+        """Its name."""
+        ...
+
+
+def by_set(cells: Sequence[OfData], figures: Sequence[float]) -> list[float]:
     """Returns the mean of the figures of the cells of each data set."""
     of: dict[str, list[float]] = {}
     for each, figure in zip(cells, figures, strict=True):

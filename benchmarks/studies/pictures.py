@@ -21,7 +21,8 @@ from studies.centring.tables import over_temperature, unseen
 from studies.equal_budgets.tables import arms_by_budget, regrets
 from studies.gains import intervals
 from studies.negatives.tables import by_negatives, gains
-from studies.tables import CENTRED, FAIR, LAW, NEGATIVES, cells_of
+from studies.tables import CENTRED, FAIR, LAW, NEGATIVES, RATES, cells_of
+from studies.temperature_rate_length.picture import draw_losses
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_benchmarks.arm import UNTRAINED
 from tempplug_benchmarks.report.drawing import label_ratios
@@ -215,9 +216,15 @@ def last_batch_norm() -> Figure:
     return figure
 
 
+def temperature_rate() -> Figure:
+    """Returns the picture of `draw_losses`."""
+    title = "nDCG@10, % below the temperature and rate that held-out pairs choose; means over the data sets"
+    return draw_losses({plan: cells_of([plan]) for plan in RATES}, title)
+
+
 def svg(figure: Figure) -> str:
     """Returns a picture as the text of a file."""
-    return svg_text(figure, figure.axes[0].get_title(loc="left"))
+    return svg_text(figure, figure.get_suptitle() or figure.axes[0].get_title(loc="left"))
 
 
 PICTURES = {
@@ -228,6 +235,7 @@ PICTURES = {
     "best-temperature": best_temperature,
     "budgets": budgets,
     "negatives": negatives,
+    "temperature-rate": temperature_rate,
 }
 
 if __name__ == "__main__":

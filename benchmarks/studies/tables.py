@@ -17,10 +17,13 @@ from studies.negatives.tables import negative_cell_rows, negative_rows
 from studies.other_libraries.tables import step_rows
 from studies.plans import plan_rows
 from studies.temperature_law.tables import law_rows, loss_rows
+from studies.temperature_rate_length import tables as rates
+from studies.temperature_rate_length.strategies import strategy_rows
 from tempplug.errors import DataError
 
 STUDIES = Path(__file__).parent
 LAW, CENTRED = ("temperature_law", "temperature_law_test"), ("centred", "centred_test")
+RATES = ("rate_glove", "rate_distilled")
 FAIR, NEGATIVES, GUIDE = ("fair_test_centred",), ("which_negatives",), ("good_guide",)
 """Plans whose results a table has if its comment names no others."""
 
@@ -45,6 +48,11 @@ def _of_plans(rows: Callable[..., list[list[str]]], plans: Sequence[str], others
     return rows(*(cells_of([plan]) for plan in others.split() or plans))
 
 
+def _by_plan(rows: Callable[[Mapping[str, Sequence[Measured]]], list[list[str]]], others: str) -> list[list[str]]:
+    """``[PLAN …]``: the rows of one table, given the cells by the name of the plan, by default of `RATES`."""
+    return rows({plan: cells_of([plan]) for plan in others.split() or RATES})
+
+
 TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "law": partial(_of_plans, law_rows, LAW),
     "law-losses": partial(_of_plans, loss_rows, LAW),
@@ -61,6 +69,15 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "negatives-cells": partial(_of_plans, negative_cell_rows, NEGATIVES),
     "guide": partial(_of_plans, negative_rows, GUIDE),
     "guide-cells": partial(_of_plans, negative_cell_rows, GUIDE),
+    "rate-tries": partial(_by_plan, rates.try_rows),
+    "rate-lengths": partial(_by_plan, rates.length_rows),
+    "rate-lines": partial(_by_plan, rates.line_rows),
+    "rate-follow": partial(_by_plan, rates.follow_rows),
+    "rate-centring": partial(_by_plan, rates.centring_rows),
+    "rate-similarity": partial(_by_plan, rates.similarity_rows),
+    "rate-strategies": partial(_by_plan, strategy_rows),
+    "rate-grid": partial(_by_plan, rates.grid_rows),
+    "rate-choices": partial(_by_plan, rates.choice_rows),
     "library-steps": lambda _: step_rows(),
     "advice-rules": lambda _: advice.rule_rows(advice.read()),
     "advice-gains": lambda _: advice.gain_rows(advice.read()),

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertModel, PreTrainedTokenizerFast
 
+from studies.text_settings import BERT, GLOVE, TextSettings
 from tempplug_adapters.data_files.text_roles import PAIRS
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
@@ -30,17 +31,16 @@ from tempplug_adapters.simcse.retrieval_method import hold_out
 from tempplug_adapters.token_vectors import subtract_mean_vector
 from tempplug_benchmarks.data.static_encoder import static_words
 
-LONGEST, QUERIES = 64, 2000
-"""Most words of a text that are read, and most queries of a test collection."""
+LONGEST = 64
+"""Most words of a text that are read."""
 LONGEST_BERT = 32
 """Most tokens of a text that BERT reads."""
-HELD_OUT = 0.1
-"""Share of the documents that are held out with their queries."""
 HARD = 10
 """A hard negative is the document at this rank for its query by the guide, its own left out."""
 KEPT = 0.5
 """Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
 AT_ONCE = 512
+DEFAULTS = TextSettings()
 
 
 def device() -> torch.device:
@@ -200,16 +200,18 @@ class BertPairs(Pairs):
 
 
 @cache
-def load_static(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> StaticPairs:
+def load_static(
+    name: str, collection: str, data_dir: Path, most: int, guide: str = "", settings: TextSettings = DEFAULTS
+) -> StaticPairs:
     """Returns at most ``most`` training pairs of ``name``, and a test collection; raises `DataError` without files.
 
     ``guide`` is that of `CellsPlan`; `ConfigError` is raised if it cannot be loaded.
     """
-    pairs, searched = _read(name, collection, data_dir, most)
+    pairs, searched = _read(name, collection, data_dir, most, settings)
     texts = [text for pair in pairs for text in pair]
     for each in searched.values():
         texts += [*each.documents.values(), *each.queries.values()]
-    content, start = static_words(data_dir / "text" / "glove-6b-50d-100k", texts)
+    content, start = static_words(data_dir / (settings.encoder or GLOVE), texts)
     made = Tokenizer.from_str(json.dumps(content))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]", pad_token="[PAD]")  # type: ignore[no-untyped-call]
 
@@ -228,10 +230,12 @@ def load_static(name: str, collection: str, data_dir: Path, most: int, guide: st
 
 
 @cache
-def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str = "") -> BertPairs:
+def load_bert(
+    name: str, collection: str, data_dir: Path, most: int, guide: str = "", settings: TextSettings = DEFAULTS
+) -> BertPairs:
     """Returns the same for a small BERT, which finds the hard negatives before its training; ``guide`` must be empty."""
-    pairs, searched = _read(name, collection, data_dir, most)
-    folder = str(data_dir / "text" / "bert-wiki-mini")
+    pairs, searched = _read(name, collection, data_dir, most, settings)
+    folder = str(data_dir / (settings.encoder or BERT))
     tokenizer = load_tokenizer(folder)
     network = load_pretrained(BertModel, folder, add_pooling_layer=False).to(device())
 
@@ -245,14 +249,25 @@ def load_bert(name: str, collection: str, data_dir: Path, most: int, guide: str 
     return BertPairs(queries, documents, keys, hard, parts, network)
 
 
-def _read(name: str, collection: str, data_dir: Path, most: int) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
+def _read(
+    name: str, collection: str, data_dir: Path, most: int, settings: TextSettings
+) -> tuple[list[tuple[str, ...]], dict[str, Collection]]:
     rows = open_texts(data_dir / "text" / "retrieval" / f"{name}.train.tsv.gz", roles=PAIRS)
     samples = rows.taken(np.array(random.Random(0).sample(range(len(rows)), min(most, len(rows)))))
-    split = hold_out(samples, HELD_OUT)
+    split = hold_out(samples, settings.held_out)
     pairs = [samples[position].texts[:2] for position in split.trained.tolist()]
-    whole = load_collection(collection, data_dir)
-    asked = dict(islice(whole.queries.items(), QUERIES))
-    return pairs, {"held_out": split.collection, "test": replace(whole, queries=asked)}
+    return pairs, {"held_out": split.collection, "test": part_of(load_collection(collection, data_dir), settings)}
+
+
+def part_of(whole: Collection, settings: TextSettings) -> Collection:
+    """Returns the first queries of a collection, their relevant documents and others drawn at random, in the order of all."""
+    queries = dict(islice(whole.queries.items(), settings.queries))
+    if not settings.documents:
+        return replace(whole, queries=queries)
+    kept = {document for query in queries for document in whole.relevance[query]}
+    others = [document for document in whole.documents if document not in kept]
+    kept.update(random.Random(0).sample(others, min(len(others), max(0, settings.documents - len(kept)))))
+    return replace(whole, queries=queries, documents={key: text for key, text in whole.documents.items() if key in kept})
 
 
 def _numbers(found: list[list[int]]) -> Texts:

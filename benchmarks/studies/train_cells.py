@@ -5,7 +5,7 @@
 trains a model on the pairs of each data set of a plan, once for each cell, arm and seed, and writes a line of JSON for each
 into ``DIR/SET.jsonl``, with a figure on held-out data and on a test. The same command goes on where an earlier one ended. The
 models are the mean of word vectors and a small BERT (`studies.texts`; nDCG@10 × 100), a small ResNet-18 on images and a
-graph network on nodes (`studies.views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the model,
+graph network on nodes (`studies.views`; accuracy of kNN × 100). Adam's rate, √(batch/128) times that of the cell or the model,
 falls to 0; InfoNCE is symmetric.
 
 An arm is ``STRATEGY[+OBJECTIVE[+TERM...]][@OPTIONS of cross-view]``. The key of a pair is its document. The guide of a term,
@@ -19,7 +19,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from pkgutil import resolve_name
@@ -31,6 +31,7 @@ from torch import Tensor, nn
 
 import tempplug
 from studies.cells import AT, Cell, read_lines, run_of
+from studies.text_settings import TextSettings
 from tempplug.arguments import split_specs
 from tempplug.cli import shell
 from tempplug.errors import DataError
@@ -89,7 +90,9 @@ MODELS = {
     "images": "studies.views:load_image_views",
     "nodes": "studies.views:load_nodes",
 }
-"""What loads a `Data`, given the two names of a set, the data folder, the most pairs and the guide; a report needs none."""
+"""What loads a `Data`, given the two names of a set, the data folder, the most pairs, the guide and, for `TEXT_MODELS` alone,
+`TextSettings`; a report needs none."""
+TEXT_MODELS = ("static", "bert")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +115,8 @@ class CellsPlan:
         seeds: of order, copies and random starts.
         decisions: rules that turn the results into answers.
         model: one of `MODELS`.
+        rates: learning rates that every cell runs with; none: that of the cell.
+        texts: fields of `TextSettings`.
     """
 
     date: str
@@ -127,6 +132,8 @@ class CellsPlan:
     variants: Sequence[str] = ()
     decisions: Sequence[str] = ()
     model: str = "static"
+    rates: Sequence[float] = ()
+    texts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.model not in MODELS:
@@ -135,6 +142,16 @@ class CellsPlan:
             raise DataError(
                 f"guide={self.guide!r} of a plan must be empty for model={self.model!r}: static vectors alone have one."
             )
+        if self.texts and self.model not in TEXT_MODELS:
+            raise DataError(f"texts of a plan must be absent for model={self.model!r}: {', '.join(TEXT_MODELS)} read texts.")
+
+    def load(self, name: str, collection: str, data_dir: Path) -> Data:
+        """Returns a data set of the plan; raises `DataError` for fields that `TextSettings` lacks, and without files."""
+        load = resolve_name(MODELS[self.model])
+        if self.model not in TEXT_MODELS:
+            return load(name, collection, data_dir, self.pairs, self.guide)  # type: ignore[no-any-return]
+        settings = TextSettings(**check_fields(TextSettings, self.texts, "texts of the plan"))
+        return load(name, collection, data_dir, self.pairs, self.guide, settings)  # type: ignore[no-any-return]
 
     def runs(self) -> Iterator[tuple[Cell, str, int]]:
         """Yields cell, strategy and seed of every run of a data set; raises `DataError` for fields that `Cell` lacks."""
@@ -143,8 +160,9 @@ class CellsPlan:
             for cell in cells:
                 plain = cell == replace(cells[0], passes=cell.passes)
                 fixed = [f"fixed:temperature={each:g}{more}" for more in ("", *self.variants) for each in self.temperatures]
-                for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
-                    yield cell, spec, seed
+                for rate in self.rates or (cell.rate,):
+                    for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
+                        yield replace(cell, rate=rate), spec, seed
 
 
 def create_loss(arm: str, size: int) -> tempplug.ContrastiveLoss:
@@ -164,7 +182,8 @@ def create_loss(arm: str, size: int) -> tempplug.ContrastiveLoss:
 
 def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     """Trains once; returns the figures on held-out data and on the test, the number of steps, the mean temperature of the
-    training, and the statistics `LAST`; raises `DataError` for a start that the model lacks.
+    training, the mean similarity of negatives in the first batch, and the statistics `LAST`; raises `DataError` for a
+    start that the model lacks.
 
     Args:
         data: see `MODELS`.
@@ -179,7 +198,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     model = data.model(cell.start, generator).train()
     loss_fn = create_loss(arm.format(passes=cell.passes, twice=2 * cell.passes), len(data)).to(next(model.parameters()).device)
     loss_fn.set_length(cell.passes)
-    rate = data.rate * (cell.batch / AT) ** 0.5
+    rate = (cell.rate or data.rate) * (cell.batch / AT) ** 0.5
     groups: list[dict[str, Any]] = [{"params": [*model.parameters()]}, {"params": [*loss_fn.parameters()], "lr": 1e-2}]
     optimizer = torch.optim.Adam([each for each in groups if each["params"]], lr=rate, fused=True)
     batch, done = min(cell.batch, len(data)), 0
@@ -187,7 +206,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps * cell.passes))
     copies = round(cell.noise * batch)
     copied = torch.arange(batch) >= batch - copies
-    temperatures = []
+    temperatures, similarity = [], 0.0
     for number in range(cell.passes):
         order = torch.randperm(len(data), generator=generator)
         for step in range(steps):
@@ -198,6 +217,8 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
             more: dict[str, Any] = loss_fn.accepted(index=rows, **data.known(loss_fn.takes, rows, inputs))
             loss_fn.set_progress(epoch=number + step / steps)
             loss: Tensor = loss_fn(**views, **more)
+            if done == 0:
+                similarity = float(loss_fn.record.to_dict()["negative_similarity"])
             if done % EVERY == 0:
                 temperatures.append(float(loss_fn.record.to_dict()["temperature_mean"]))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -206,7 +227,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
             optimizer.zero_grad()
             done += 1
     record = loss_fn.record.to_dict()
-    figures = data.figures(model) | {"steps": done, "temperature": fmean(temperatures)}
+    figures = data.figures(model) | {"steps": done, "temperature": fmean(temperatures), "first_similarity": similarity}
     return figures | {name: float(record[name]) for name in LAST if name in record}
 
 
@@ -220,22 +241,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = read_plan(options.plan, CellsPlan)
     about = {"versions": versions(), "machine": describe_machine(hardware())}
     options.output.mkdir(parents=True, exist_ok=True)
-    for name, collection in plan.sets.items():
-        file = options.output / f"{name}.jsonl"
-        lines = read_lines(file)
-        write_text(file, "".join(f"{json.dumps(line)}\n" for line in lines))  # without a torn last line
-        have = {run_of(line) for line in lines}
-        with file.open("a", encoding="utf-8") as output:
-            for cell, spec, seed in plan.runs():
-                if (cell, spec, seed) in have:
-                    continue
-                data = resolve_name(MODELS[plan.model])(name, collection, options.data_dir, plan.pairs, plan.guide)
-                began = time.process_time()
-                result = train(data, cell, spec, seed)
-                line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}
-                line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
-                print(json.dumps(line | about), file=output, flush=True)
-                print(name, line, file=sys.stderr)
+    for seed in plan.seeds:
+        for name in plan.sets:
+            run_set(plan, name, seed, options.data_dir, options.output, about)
+
+
+def run_set(plan: CellsPlan, name: str, seed: int, data_dir: Path, output: Path, about: Mapping[str, Any]) -> None:
+    """Runs what ``NAME.jsonl`` lacks of a data set and seed of a plan, and appends a line with ``about`` for each run."""
+    file = output / f"{name}.jsonl"
+    lines = read_lines(file)
+    write_text(file, "".join(f"{json.dumps(line)}\n" for line in lines))  # without a torn last line
+    done = {run_of(line) for line in lines}
+    with file.open("a", encoding="utf-8") as results:
+        for cell, spec, own in plan.runs():
+            if own != seed or (cell, spec, seed) in done:
+                continue
+            data = plan.load(name, plan.sets[name], data_dir)
+            began = time.process_time()
+            result = train(data, cell, spec, seed)
+            line = {**asdict(cell), "strategy": spec, "seed": seed, **{k: float(f"{v:.5g}") for k, v in result.items()}}
+            line |= {"seconds": round(time.process_time() - began, 1), "date": datetime.now(UTC).isoformat("T", "seconds")}
+            print(json.dumps({**line, **about}), file=results, flush=True)
+            print(name, line, file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
 
     sweeping = actions.add_parser(
         "sweep",
-        help="plot a suite's metric against fixed temperatures, with tuning-free strategies as bands",
+        help="plot a suite's metric against fixed temperatures, and tuning-free strategies beside them",
         description="Run the tasks of a suite with fixed temperatures and tuning-free strategies (--strategies; default: macl, "
         "dystress and temperature-free), and write DIR/sweep-SUITE-TASK.svg. Options are those of tempplug bench run.",
     )

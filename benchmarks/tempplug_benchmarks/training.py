@@ -1,6 +1,6 @@
 """The kind of suites that train: how the command runs and reports them, and ``tempplug bench sweep``.
 
-A sweep runs tasks over fixed temperatures (a curve) and tuning-free strategies (horizontal bands); it stores the same results
+A sweep runs tasks over fixed temperatures (a curve) and tuning-free strategies (points beside it); it stores the same results
 as ``bench run``. Nothing here depends on a particular suite.
 """
 
@@ -24,7 +24,8 @@ from tempplug.errors import ConfigError, DataError, MissingDependencyError
 from tempplug.options import format_value
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_adapters.storage.files import write_text
-from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES, draw
+from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
+from tempplug_adapters.sweep.report import draw
 from tempplug_benchmarks.arm import Arm
 from tempplug_benchmarks.report import pages
 from tempplug_benchmarks.report.comparison import Comparison, check_known, compare
@@ -259,7 +260,7 @@ def run_sweep(options: argparse.Namespace) -> int:
     """Executes the unfinished runs, prints the tables and writes one figure for each task; returns 1 if a run failed.
 
     Args:
-        options: of the command; ``strategies`` are drawn as bands.
+        options: of the command; ``strategies`` are drawn beside the curve.
 
     Raises:
         ConfigError: the suite does not train, or a temperature is out of range.
@@ -284,19 +285,16 @@ def run_sweep(options: argparse.Namespace) -> int:
 def _draw_sweep(task: str, runs: Sequence[Run], results: Sequence[Result], options: argparse.Namespace) -> None:
     metric = runs[0].sizes.primary_metric()
     keys = {each.key for each in runs}
-    curve: dict[float, list[float]] = {}
-    bands: dict[str, list[float]] = {}
+    values: dict[float | str, list[float]] = {}
     for result in results:
         if result.key not in keys or result.strategy is None:
             continue
-        name, given = parse_spec(result.strategy)
-        if name == "fixed":
-            curve.setdefault(float(given["temperature"]), []).append(result.metrics[metric.name])
-        else:
-            bands.setdefault(result.arm, []).append(result.metrics[metric.name])
-    if curve or bands:
+        name, options_of_strategy = parse_spec(result.strategy)
+        place = float(options_of_strategy["temperature"]) if name == "fixed" else result.arm
+        values.setdefault(place, []).append(result.metrics[metric.name])
+    if values:
         file = options.output / f"sweep-{options.suite}-{task}.svg"
-        write_text(file, draw(curve, bands, f"{task}: {metric.name}"))
+        write_text(file, draw({"": values}, f"{task}: {metric.name}"))
         print(f"wrote {file}")
 
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tempplug.errors import ConfigError
-from tempplug_adapters.advise.verdict import judge
+from tempplug_adapters.verdict import judge
 
 T_975_DF3, T_9875_DF3 = 3.182446, 4.176535
 """Quantiles of Student's distribution with three degrees of freedom, from tables."""
@@ -31,7 +31,7 @@ def test_the_interval_holds_for_all_comparisons_together() -> None:
         ([69, 70, 69, 69], "-0.8 ± 0.8 points: keep what you have."),  # lower
         ([70, 71, 69, 70], "+0.0 ± 0.0 points: keep what you have."),  # equal
         ([80, 60, 89, 60], "+2.2 ± 24.3 points: keep what you have."),  # higher, but not surely
-        ([70.5, 71.5, 69.5, 70.5], "+0.5 ± 0.0 points: keep what you have."),  # surely higher, but by less than matters
+        ([70.5, 71.6, 69.5, 70.5], "+0.5 ± 0.1 points: keep what you have."),  # surely higher, but by less than matters
     ],
 )
 def test_what_gains_nothing_is_kept(other: list[float], said: str) -> None:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -13,8 +18,10 @@ import pytest
 from filelock import Timeout
 
 from tempplug.cli import main
-from tempplug.errors import DataError, TempplugError
-from tempplug_adapters.sweep.command import draw, plan, read_metric
+from tempplug.errors import DataError
+from tempplug_adapters.sweep.metrics import read_metric
+from tempplug_adapters.sweep.report import draw
+from tempplug_adapters.sweep.runs import Candidate, Trainings
 
 # the first writes its figures, the second prints them; both note every run in the file ``ran``
 WRITES = """
@@ -81,7 +88,11 @@ def test_the_grid_is_run_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     out = capsys.readouterr().out
     assert "(done before)" in out
     assert "macl                    0.655 ± 0.0071 over 2 seeds" in out
-    assert "macl 0.655" in (tmp_path / "out" / "sweep.svg").read_text(encoding="utf-8")
+    assert (
+        "\nThe accuracy of the best, 0.5, differs from that of the second, macl, by +0.05 (the same in 2 seeds: no interval): "
+        in out
+    )
+    assert ">macl<" in (tmp_path / "out" / "sweep.svg").read_text(encoding="utf-8")
     other = writing(tmp_path)
     other[2] += " --more"
     assert main(other) == 2
@@ -91,6 +102,56 @@ def test_the_grid_is_run_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert main(writing(tmp_path)) == 2
     assert f"output='{tmp_path / 'out'}' is being written to by process 7: wait" in capsys.readouterr().err
     assert ran(tmp_path) == []
+
+
+def test_a_sweep_ends_with_a_verdict_in_words_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def verdict(*flags: str) -> tuple[str, dict[str, Any]]:
+        assert main([*writing(tmp_path), *flags]) == 0
+        sentence, note = capsys.readouterr().out.splitlines()[-3:-1]
+        assert note == "It holds for this length of training alone."
+        content = json.loads((tmp_path / "out" / "sweep.json").read_text(), parse_constant=pytest.fail)
+        assert content["verdict"]["sentence"] == sentence
+        assert content["seeds"]["macl"] == [0, 1]
+        return sentence, content["verdict"]
+
+    sentence, numbers = verdict("--current", "macl")
+    assert sentence.startswith("You train at macl. 0.5 changes accuracy by +0.05 (the same in 2 seeds: no interval): keep")
+    assert (numbers["current"], numbers["best"], numbers["half_width"]) == ("macl", "0.5", None)
+    assert numbers["difference"] == pytest.approx(0.05)
+    sentence, numbers = verdict("--current", "macl", "--lower-is-better")
+    assert sentence.startswith("You train at macl. 0.05 changes accuracy by -0.15 (")
+    assert numbers["best"] == "0.05"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_sweep_that_is_ended_ends_its_training_too(tmp_path: Path, number: signal.Signals, status: int) -> None:
+    sleeps = "import os, pathlib, sys, time; pathlib.Path(sys.argv[2]).write_text(str(os.getpid())); time.sleep(60)"
+    command = [sys.executable, "-c", "import sys; from tempplug.cli import main; sys.exit(main(sys.argv[1:]))"]
+    sweep = subprocess.Popen([*command, *words(tmp_path, sleeps, "accuracy")], stderr=subprocess.PIPE, text=True)
+    training = int(awaited(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text()))
+    sweep.send_signal(number)
+    assert "finished runs are kept, the same command goes on." in sweep.communicate(timeout=30)[1]
+    assert sweep.returncode == status
+    with pytest.raises(ProcessLookupError):
+        os.kill(training, 0)
+
+
+def awaited(value: Callable[[], Any]) -> Any:
+    """Returns a value as soon as it is true."""
+    for _ in range(600):
+        if read := value():
+            return read
+        time.sleep(0.05)
+    raise TimeoutError
+
+
+def test_a_loss_gets_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(printing(tmp_path, "loss", "dystress")) == 0
+    assert "\nNo verdict: loss depends on the temperature, so it cannot tell which is better.\n" in capsys.readouterr().out
+    assert main([*printing(tmp_path, "loss", "dystress"), "--lower-is-better"]) == 0
+    assert (
+        "The loss of the best, 0.5, differs from that of the second, dystress, by +0 (measured once" in capsys.readouterr().out
+    )
 
 
 def test_a_misspelt_metric_ends_the_sweep_after_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,28 +196,43 @@ def test_a_run_without_the_metric_that_others_have_failed(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize(
-    ("command", "more", "message"),
+    ("command", "flags", "message"),
     [
-        ("python train.py", {}, "command='python train.py' must have {strategy} where"),
-        ("x {strategy}", {"seeds": [1]}, "seeds=1 need {seed} in the command."),
-        ("x {strategy}", {"temperatures": [0.1, 0.0]}, "temperatures=0 must be finite and greater than 0."),
-        ("x {strategy}", {"strategies": ["macle"]}, "unknown strategy 'macle'. Did you mean 'macl'?"),
+        ("python train.py", "", "command='python train.py' must have {strategy} where"),
+        ("x '{strategy}", "", """command="x '{strategy}" cannot be read: No closing quotation."""),
+        ("x {strategy}", "--seeds 1", "seeds=1 need {seed} in the command."),
+        ("x {strategy}", "--temperatures 0.1 0", "temperatures=0 must be finite and greater than 0."),
+        ("x {strategy}", "--current nan", "current=nan must be finite and greater than 0."),
+        ("x {strategy}", "--current macle", "unknown strategy 'macle'. Did you mean 'macl'?"),
+        ("x {strategy}", "--strategies macle", "unknown strategy 'macle'. Did you mean 'macl'?"),
+        ("x {strategy} {learning_rate}", "--learning-rates -1", "learning_rates=-1 must be finite and greater than 0."),
+        ("x {strategy}", "--learning-rates 1", "--learning-rates and {learning_rate} in the command must go together: "),
+        ("x {strategy} {learning_rate}", "", "--learning-rates and {learning_rate} in the command must go together: "),
     ],
 )
-def test_what_cannot_be_run_is_refused(command: str, more: dict[str, list[float]], message: str, tmp_path: Path) -> None:
-    arguments = {"temperatures": [0.1], "strategies": ["macl"], "seeds": None, **more}
-    with pytest.raises(TempplugError) as caught:
-        plan(command, output=tmp_path, **arguments)  # type: ignore[arg-type]
-    assert message in str(caught.value)
+def test_what_cannot_be_run_is_refused(
+    command: str, flags: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", "--command", command, "--metric", "x", "--output", str(tmp_path / "out"), *flags.split()]) == 2
+    line = capsys.readouterr().err
+    assert message in line
+    assert line.count("\n") == 1
+    assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_placeholders_and_the_order_of_the_grid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs = plan("train '--o={output_dir}' {strategy}", [0.1], ["fixed:temperature=0.1", "macl:alpha=2"], None, Path("/out"))
-    assert [run.strategy for run in runs] == ["fixed:temperature=0.1", "macl:alpha=2"], "one run where two ask for the same"
-    assert runs[1].words == ("train", "--o=/out/runs/macl_alpha=2", "macl:alpha=2")
-    assert [run.seed for run in plan("x {strategy} {seed}", [0.1], [], None, Path("/out"))] == [0]
+def test_placeholders_are_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = "train '--o={output_dir}' {strategy} {learning_rate} {seed} {other}"
+    run = Trainings(command, "x", Path("/out"), 1).run(Candidate("macl:alpha=2", 0.001), 3)
+    assert run.words == ("train", "--o=/out/runs/macl_alpha=2-rate0.001-seed3", "macl:alpha=2", "0.001", "3", "{other}")
     assert main(["sweep", "--command", "nosuchprogram {strategy}", "--metric", "x", "--output", str(tmp_path / "out")]) == 2
     assert "command 'nosuchprogram' cannot be run: No such file" in capsys.readouterr().err
+
+
+def test_one_run_where_several_flags_ask_for_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grid = "--temperatures 0.5 --strategies macl fixed:temperature=0.5 --current 0.5"
+    assert main(words(tmp_path, WRITES, "accuracy", *grid.split(), seed="{seed}")) == 0
+    assert ran(tmp_path) == ["fixed:temperature=0.5 0", "macl 0"]
+    assert capsys.readouterr().out.count("/2] ") == 2
 
 
 def test_the_metric_is_found_where_it_is_promised(tmp_path: Path) -> None:
@@ -182,13 +258,25 @@ def drawn(picture: ElementTree.Element, name: str, tag: str) -> list[ElementTree
     return [each for group in groups for each in group.iter() if each.tag.endswith(tag)]
 
 
-def test_the_picture_has_a_dot_a_temperature_and_a_band_a_strategy() -> None:
-    picture = ElementTree.fromstring(draw({0.05: [1.0, 2.0], 0.5: [3.0]}, {"macl": [2.0, 2.5], "a<b": [2.3]}, "accuracy"))
+def test_the_picture_has_a_place_for_each_temperature_and_strategy() -> None:
+    values = {0.5: [3.0], 0.05: [1.0, 2.0], "macl": [2.0, 2.5], "a<b": [2.25]}
+    picture = ElementTree.fromstring(draw({"": values}, "accuracy"))
     low, high = drawn(picture, "curve", "use")
     assert float(low.attrib["y"]) > float(high.attrib["y"]), "higher is up"
     assert float(low.attrib["x"]) < float(high.attrib["x"])
-    assert len(drawn(picture, "band-", "path")) == 2
-    assert {"0.05", "0.5", "macl 2.25", "a<b 2.3"} <= {each.text for each in picture.iter() if each.text}
-    for curve, bands in (({0.1: [1.0]}, {}), ({}, {"macl": [1.0]})):
-        alone = ElementTree.fromstring(draw(curve, bands, "x"))
-        assert (len(drawn(alone, "curve", "use")), len(drawn(alone, "band-", "path"))) == (len(curve), len(bands))
+    first, second = drawn(picture, "strategies", "use")
+    assert float(first.attrib["y"]) == pytest.approx(float(second.attrib["y"]))
+    assert float(high.attrib["x"]) < float(first.attrib["x"]) < float(second.attrib["x"]), "equal ones are told apart"
+    assert {"0.05", "0.5", "macl", "a<b"} <= {each.text for each in picture.iter() if each.text}
+    for curve, strategies in (({0.1: [1.0]}, {}), ({}, {"macl": [1.0]})):
+        alone = ElementTree.fromstring(draw({"": {**curve, **strategies}}, "x"))
+        assert (len(drawn(alone, "curve", "use")), len(drawn(alone, "strategies", "use"))) == (len(curve), len(strategies))
+
+
+def test_equal_curves_of_two_learning_rates_are_told_apart() -> None:
+    curve = {0.05: [1.0], 0.5: [2.0], "macl": [1.5]}
+    picture = ElementTree.fromstring(draw({"learning rate 0.1": curve, "learning rate 0.2": curve}, "accuracy"))
+    for name in ("curve", "strategies"):
+        places = [(each.attrib["x"], each.attrib["y"]) for each in drawn(picture, name, "use")]
+        assert len(set(places)) == len(places)
+    assert {"learning rate 0.1", "learning rate 0.2"} <= {each.text for each in picture.iter() if each.text}

@@ -108,6 +108,7 @@ def test_what_is_imported_is_declared(info: Info) -> None:
         # of texts, for which the command names its adapter
         found -= {"transformers", "accelerate", "tqdm", "datasets"}
         found -= {"matplotlib"}  # of the picture, without which the page is written too
+        found -= {"filelock"}  # of --train, which asks for what sweep requires
     if info.extra in ("graph", "molecule"):
         found -= {"datasets"}  # of its folders, for which the reader of tables names it
     assert found <= set(info.requires), f"{info.name} imports {sorted(found - set(info.requires))} too"
@@ -151,6 +152,7 @@ sys.exit(main(sys.argv[2:]))
     [
         ("tqdm", ["train", "grace", "--dataset", "Cora", "--output-dir", "."], "graph"),
         ("rich", ["bench", "list"], "bench"),
+        ("filelock", ["advise", "--train", "--help"], "advise"),
     ],
 )
 def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, package: str, words: list[str], extra: str) -> None:

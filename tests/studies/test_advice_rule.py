@@ -11,7 +11,7 @@ import pytest
 from studies.advice_rule.simulate import RULES, crossed, curves, measure, simulate
 from studies.advice_rule.tables import gain_rows, read, rule_rows
 from tempplug_adapters.advise.training import TEMPERATURES
-from tempplug_adapters.advise.verdict import judge
+from tempplug_adapters.verdict import judge
 
 PLAN = Path(__file__).parents[2] / "benchmarks" / "studies" / "advice_rule" / "plans" / "simulated.toml"
 FLAT = np.full(len(TEMPERATURES), 70.0)

@@ -22,7 +22,8 @@ from studies.equal_budgets.tables import advised, cell_rows, regret_rows
 from studies.gains import batch_rows, start_rows
 from studies.negatives.tables import negative_cell_rows, negative_rows
 from studies.temperature_law.tables import TERMS, fit
-from studies.texts import HARD, HELD_OUT, LONGEST, Texts, load_static
+from studies.text_settings import HELD_OUT
+from studies.texts import HARD, LONGEST, Texts, load_static
 from studies.train_cells import CellsPlan, create_loss, main, train
 from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.data_files.text_rows import open_texts
@@ -239,7 +240,7 @@ def test_committed_plans_of_cells_can_be_read() -> None:
     assert files
     for file in files:
         plan = read_plan(file, CellsPlan)
-        assert len(list(plan.runs())) == len(plan.seeds) * (
+        assert len(list(plan.runs())) == len(plan.seeds) * max(1, len(plan.rates)) * (
             len(plan.cells) * (len(plan.temperatures) * (1 + len(plan.variants)) + len(plan.candidates))
             + len(plan.strategies) * sum({**each, "passes": 0} == {**plan.cells[0], "passes": 0} for each in plan.cells)
         )

@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer
 
 from studies.cells import Cell, Measured
 from studies.centring.tables import gain_rows, loss_rows, over_temperature, unknown_rows
-from studies.texts import HELD_OUT, LONGEST, load_static
+from studies.text_settings import HELD_OUT
+from studies.texts import LONGEST, load_static
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.sentence_transformers import subtract_mean
 from tempplug_adapters.sentence_transformers.library import modules

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +173,29 @@ def test_list_prints_every_kind(run_command: Run) -> None:
             assert info.summary in line
             note = "; ".join(filter(None, (info.reference, info.status)))
             assert not note or line.endswith(f"[{note}]")
+
+
+def test_list_as_json_has_the_fields_of_every_declaration(run_command: Run) -> None:
+    status, out, err = run_command("list", "--json")
+    assert (status, err) == (0, "")
+    listed = json.loads(out)
+    assert list(listed) == list(KINDS)
+    for name, kind in KINDS.items():
+        infos = Registry().all(kind)
+        assert [entry["name"] for entry in listed[name]] == [info.name for info in infos]
+        assert [entry["reference"] for entry in listed[name]] == [info.reference for info in infos]
+        assert json.loads(run_command("list", name, "--json")[1]) == {name: listed[name]}
+    (macl,) = (entry for entry in listed["strategies"] if entry["name"] == "macl")
+    assert macl["target"] == "tempplug.strategies.macl:MACL"
+    assert run_command("list", "strategy", "--json")[0] == 2
+
+
+def test_the_package_is_the_command(tmp_path: Path) -> None:
+    for words, status in ((["list", "objectives"], 0), (["lits"], 2)):
+        module = [sys.executable, "-m", "tempplug", *words]
+        done = subprocess.run(module, cwd=tmp_path, capture_output=True, check=False, timeout=120)
+        installed = command(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (status, installed.stdout, installed.stderr)
 
 
 def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:

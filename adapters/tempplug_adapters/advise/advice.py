@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tempplug_adapters.advise.training import MOST_FOLDS, RATES, Course
-from tempplug_adapters.advise.verdict import MATTERS, Verdict, half_width_of, judge
+from tempplug_adapters.verdict import MATTERS, Verdict, half_width_of, judge
 
 ALIKE = 0.5
 """Mean similarity of different pairs above which their mean embedding is in the way (docs/retrieval.md)."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from tempplug.cli import printable
 from tempplug.errors import ConfigError
 from tempplug.parser import Parser
+from tempplug.plugins import CommandInfo, registry
 
 _EPOCHS, _EPOCHS_OF_DIGITS = 3.0, 8.0
 _HIGHEST = 2.0
@@ -39,6 +40,11 @@ examples:
 
 def main(arguments: list[str]) -> int:
     """Runs ``tempplug advise`` with the words after it and returns 0; raises TempplugError for invalid input."""
+    if "--train" in arguments:
+        registry().check_installed(registry().get(CommandInfo, "sweep"))  # it needs the same packages
+        from tempplug_adapters.advise.train import main as train_and_advise
+
+        return train_and_advise(arguments)
     parser = Parser(
         prog="tempplug advise",
         description="Show whether another temperature suits your pairs better than the one you train at, in about a minute.",
@@ -79,6 +85,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="pairs per batch of your training (64)")
     parser.add_argument("--strategies", nargs="*", default=[], metavar="SPEC", help="strategies to measure beside temperatures")
     parser.add_argument("--max-pairs", type=int, default=2000, metavar="N", help="pairs used, chosen at random (2000)")
+    parser.add_argument("--train", action="store_true", help="ask your own training command: see tempplug advise --train -h")
     parser.add_argument("--output", type=Path, default=Path("advice.html"), metavar="FILE", help="page, .html (advice.html)")
     options = parser.parse_args(arguments)
     if options.output.suffix.lower() != ".html":

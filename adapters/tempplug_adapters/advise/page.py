@@ -11,8 +11,8 @@ from string import Template
 from tempplug_adapters.advise.advice import Advice, epochs, label
 from tempplug_adapters.advise.pairs import Pairs
 from tempplug_adapters.advise.training import HELD_OUT, RATES, Course
-from tempplug_adapters.advise.verdict import LEVEL, MATTERS
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
+from tempplug_adapters.verdict import LEVEL, MATTERS
 
 _ACCURACY = "accuracy on held-out pairs, %"
 _LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 8

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -204,12 +204,13 @@ class MethodTrainer(TwoPassMixin, Trainer):
         self, model: nn.Module, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """Returns the loss, [], which the module computes."""
-        if (size := self.args.contrastive_mini_batch_size) is None:
+        arguments, module = cast(Any, self.args), cast(Any, self.module)
+        if (size := arguments.contrastive_mini_batch_size) is None:
             return model(**inputs)
-        rows = self.module.rows_to_embed(**inputs)
+        rows = module.rows_to_embed(**inputs)
         embedded = [EmbeddedParts(lambda part: (model(**part),), "inputs", each, size) for each in rows]
-        self.continue_with(embedded, model, self.module.loss_fn)
-        return self.module.loss_of(*(each.embeddings[0] for each in embedded), **inputs)
+        self.continue_with(embedded, model, module.loss_fn)
+        return module.loss_of(*(each.embeddings[0] for each in embedded), **inputs)
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """Creates the recipe's optimizer, or that of ``--optim``; temperatures have no weight decay."""

@@ -44,7 +44,7 @@ def curves(plans: list[str]) -> list[Array]:
         measured = cell.fixed(cell.held_out)
         if len(measured) >= LEAST_TEMPERATURES:
             logs, figures = (np.array(column) for column in zip(*measured, strict=True))
-            parabola = np.polyval(np.polyfit(logs, figures, 2), np.clip(LOG_TEMPERATURES, logs[0], logs[-1]))
+            parabola: Array = np.polyval(np.polyfit(logs, figures, 2), np.clip(LOG_TEMPERATURES, logs[0], logs[-1]))
             parabolas.append(np.clip(parabola, EDGE, 100 - EDGE))
     return parabolas
 
@@ -70,7 +70,8 @@ def measure(
         right.append(latent < norm.ppf(np.clip(accuracy, EDGE, 100 - EDGE) / 100)[:, None])
     credits = 100.0 * np.concatenate(right, axis=1).reshape(*truth.shape, -1)
     rates = credits.mean(axis=2).argmax(axis=1)
-    return credits[np.arange(len(truth)), rates]
+    chosen: Array = credits[np.arange(len(truth)), rates]
+    return chosen
 
 
 def middle(credits: Array, current: int, _: np.random.Generator) -> int:

@@ -1,0 +1,1 @@
+"""Temperature, learning rate and length together: grids, choices, tables and pictures."""
