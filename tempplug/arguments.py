@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tempplug.errors import ConfigError, quoted
+from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 
 # A plus sign inside of a number, as in 1e+3, joins nothing.
 _JOINED = re.compile(r"\+(?=\s*[a-z])", re.IGNORECASE)
@@ -72,6 +73,8 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
     name = name.strip()
     if called := _CALLED.match(name):
         raise ConfigError(f"{quoted(spec)} is not a spec string: write {called[1]}:key=value; see `tempplug show {called[1]}`.")
+    if _NUMBER.fullmatch(name):
+        raise ConfigError(f"{quoted(spec)} is a number, not a spec string: a temperature is written fixed:temperature={name}.")
     if not name or (colon and not rest.strip()):
         raise ConfigError(f"{quoted(spec)} is not a spec string: write name or name:key=value,key=value.")
     return name, parse_options(rest.split(",")) if colon else {}
@@ -119,8 +122,15 @@ def add_temperature_arguments(parser: argparse.ArgumentParser, default: str | No
         ("contrastive-objective", "SPEC", {"default": "infonce"}, f"{spec} contrastive objective"),
         ("contrastive-negatives", "SPEC", {}, f"{spec} term on negatives, {several}"),
     ]
+    kinds = {
+        "temperature-strategy": StrategyInfo,
+        "contrastive-objective": ObjectiveInfo,
+        "contrastive-negatives": NegativeInfo,
+    }
     for flag, metavar, options, meaning in flags:
-        group.add_argument(f"--{flag}", metavar=metavar, help=meaning, **options)
+        action: Any = group.add_argument(f"--{flag}", metavar=metavar, help=meaning, **options)
+        if kind := kinds.get(flag):
+            action.completer = lambda kind=kind, **_: [info.name for info in registry().all(kind)]
         # a flag of its own, as help would show a second spelling of the first
         spelling, suppressed = flag.replace("-", "_"), {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
         group.add_argument(f"--{spelling}", dest=spelling, metavar=metavar, **{**options, **suppressed})

@@ -9,9 +9,10 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
-from tempplug import __version__
-from tempplug.errors import UnknownNameError, install_command, nearest
+from tempplug import __version__, completion
+from tempplug.errors import UnknownNameError, install_command, listed, nearest
 from tempplug.options import Option, format_value, options_of
 from tempplug.parser import Parser, columns, wrapped
 from tempplug.plugins import CommandInfo, NegativeInfo, ObjectiveInfo, StrategyInfo, registry
@@ -20,16 +21,24 @@ from tempplug.plugins.manager import BUILT_IN, DISABLE, KINDS, MOVED, Plugin
 from tempplug.preset_losses import presets
 
 OWN_COMMANDS = {
-    "list": "list strategies, objectives, terms on negatives, adapters, benchmark suites and commands",
-    "show": "explain one of them: formula, options with ranges, spec string, paper",
-    "presets": "list the losses of published models, each with its batch and its source",
-    "plugins": "list who registers what, in which version, and how to leave one out",
+    "list": "list strategies, objectives, negatives, adapters, suites, commands",
+    "show": "explain one of them: formula, options with ranges, paper",
+    "presets": "list the losses of published models, with batch and source",
+    "plugins": "list who registers what, and how to leave one out",
 }
 
+GROUPS = {
+    "find a temperature": ("advise", "sweep", "plot"),
+    "train": ("train", "watch"),
+    "use what was trained": ("embed", "score", "recommend", "export"),
+    "compare": ("eval", "bench"),
+    "look up": tuple(OWN_COMMANDS),
+}
+"""First words of commands; all others stand under a title of their own."""
 _FEW = 10
 
 EPILOG = (
-    "`tempplug COMMAND -h` explains a command.",
+    "`tempplug COMMAND -h` explains a command, `tempplug train -h` lists all that begin with train.",
     "",
     "exit status: 0 done, 1 failed, 2 wrong usage or input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. TEMPPLUG_TRACEBACK=1 shows "
     "where in the code an error came from.",
@@ -38,6 +47,8 @@ EPILOG = (
 
 def run(words: list[str]) -> object:
     """Runs the command of the words after ``tempplug``; returns its exit status, or what a plugin's command returns."""
+    if completion.is_completing():
+        return _complete(completion.typed_words())
     if words and words[0] not in OWN_COMMANDS and not words[0].startswith("-"):
         return _plugin_command(words)
     parsed = _parser().parse_args(words)
@@ -55,23 +66,56 @@ def run(words: list[str]) -> object:
 
 
 def _parser() -> Parser:
-    commands = {**OWN_COMMANDS, **{info.name: info.summary for info in registry().all(CommandInfo)}}
     parser = Parser(
         prog="tempplug",
         usage="tempplug [-h] [--version] COMMAND ...",
         description="Temperature strategies for contrastive losses.",
-        epilog="\n".join(["commands:", *columns(commands.items()), "", *EPILOG]),
+        epilog="\n".join([*_grouped(), "", *EPILOG]),
     )
     parser.add_argument("--version", action="version", version=f"tempplug {__version__}")
     chosen = parser.add_subparsers(dest="command", help=argparse.SUPPRESS, metavar="COMMAND", prog="tempplug")
     listing = chosen.add_parser("list", description=f"{OWN_COMMANDS['list'].capitalize()}.")
-    listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
+    kind: Any = listing.add_argument("kind", nargs="?", metavar="KIND", help=f"only these: {', '.join(KINDS)}")
+    kind.completer = lambda **_: list(KINDS)
     listing.add_argument("--json", action="store_true", help="print a JSON object: a list of declarations for each kind")
     show = chosen.add_parser("show", description=f"{OWN_COMMANDS['show'].capitalize()}.")
-    show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
+    names: Any = show.add_argument("name", nargs="+", metavar="NAME", help="a name that `tempplug list` prints")
+    names.completer = lambda **_: [info.name for known in KINDS.values() for info in registry().all(known)]
     for name in ("presets", "plugins"):
         chosen.add_parser(name, description=f"{OWN_COMMANDS[name].capitalize()}.")
     return parser
+
+
+def _grouped() -> list[str]:
+    """Returns the lines of all commands in groups; those with the same first word share a row."""
+    rows = {word: (word, summary) for word, summary in OWN_COMMANDS.items()}
+    for info in registry().all(CommandInfo):
+        first, _, last = info.name.partition(" ")
+        before = f"{rows[first][1]}, " if first in rows else ""
+        rows[first] = (f"{first} NAME", f"{before}{last}") if last else (first, info.summary)
+    grouped = {word for words in GROUPS.values() for word in words}
+    groups = {**GROUPS, "more": [word for word in rows if word not in grouped]}
+    width = max(len(name) for name, _ in rows.values())
+    lines = []
+    for title, words in groups.items():
+        present = [rows[word] for word in words if word in rows]
+        lines += [f"{title}:", *columns((name.ljust(width), text) for name, text in present)] if present else []
+    return lines
+
+
+def _complete(words: list[str]) -> object:
+    """Prints what goes on after the words of a line that are complete."""
+    names = [*OWN_COMMANDS, *(info.name for info in registry().all(CommandInfo))]
+    if words and words[0] in OWN_COMMANDS:
+        return _parser().parse_args([])
+    for length in range(len(words), 0, -1):
+        if " ".join(words[:length]) in names:
+            completion.skip(length)
+            return _plugin_command([*words[:length], "--help"])  # a parser of another plugin does no more than print
+    completion.skip(len(words))
+    typed = "".join(f"{word} " for word in words)
+    completion.offer_words(name.removeprefix(typed).split()[0] for name in names if name.startswith(typed))
+    return 0
 
 
 def _plugin_command(words: list[str]) -> object:
@@ -84,20 +128,21 @@ def _plugin_command(words: list[str]) -> object:
             with registry().explaining(info):
                 return command(words[length:])
     completions = {name: summary for name, summary in commands.items() if name.startswith(f"{words[0]} ")}
-    listed = "\n".join(columns(completions.items()))
     if completions and words[1:2] in (["-h"], ["--help"]):
-        print(f"usage: tempplug {words[0]} COMMAND ...\n\ncommands:\n{listed}")
+        print("\n".join([f"usage: tempplug {words[0]} COMMAND ...", "", "commands:", *columns(completions.items())]))
         return 0
+    lists = f"`tempplug {words[0]} -h` lists them."
     if completions and (len(words) == 1 or words[1].startswith("-")):
-        raise UnknownNameError(f"'{words[0]}' is only the beginning of a command. There is:\n{listed}")
+        seconds = listed((name.partition(" ")[2] for name in completions), 80)
+        raise UnknownNameError(f"'{words[0]}' is only the beginning of a command; it goes on with {seconds}. {lists}")
     if completions:
         typed = " ".join(words[:2])
-        raise UnknownNameError(f"unknown command '{typed}'.{nearest(typed, completions)} There is:\n{listed}")
+        raise UnknownNameError(f"unknown command '{typed}'.{nearest(typed, completions)} {lists}")
     known = [*OWN_COMMANDS, *commands]
     # a misspelled first word is close to a first word only
     suggestion = nearest(words[0], [*known, *(name.split()[0] for name in commands)])
     raise UnknownNameError(
-        "\n".join([f"unknown command '{words[0]}'.{suggestion} Known: {', '.join(known)}.", *registry().faults()])
+        "\n".join([f"unknown command '{words[0]}'.{suggestion} `tempplug -h` lists them.", *registry().faults()])
     )
 
 

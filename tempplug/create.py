@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, get_args
 
 from tempplug.arguments import parse_spec, split_specs
-from tempplug.errors import ConfigError, nearest, quoted
+from tempplug.errors import ConfigError, UnknownNameError, nearest, quoted
 from tempplug.negatives.base import NegativeTerm
 from tempplug.objectives.base import Objective
 from tempplug.options import build
 from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug.strategies.base import Strategy
+from tempplug.types import LayoutName
 
 
 def create_strategy(spec: str | float | Strategy, **options: Any) -> Strategy:
@@ -60,7 +61,7 @@ def create_negatives(spec: str | NegativeTerm | Sequence[NegativeTerm] | None, *
     if spec is None:
         return []
     if not isinstance(spec, str):
-        terms = [spec] if isinstance(spec, NegativeTerm) else list(spec)
+        terms = list(spec) if isinstance(spec, Iterable) else [spec]
         for term in terms:
             _refuse(options, term)
             if not isinstance(term, NegativeTerm):
@@ -101,10 +102,19 @@ def message_of_unknown(arguments: Mapping[str, object]) -> str:
     """Returns the error for keyword arguments that are none of the loss."""
     name, value = next(iter(arguments.items()))
     if name in ("temperature", "tau", "scale", "logit_scale"):
-        wanted = "1 / scale" if "scale" in name else value
+        number = isinstance(value, int | float) and value != 0
+        wanted = value if "scale" not in name else f"{1 / value:g}" if number else "1 / scale"  # type: ignore[operator]
         return f"{name}= is no argument of ContrastiveLoss: write ContrastiveLoss({wanted}) for a fixed temperature."
     known = ("strategy", "objective", "layout", "negatives", "symmetric", "reduction", "gather", "engine")
     return f"{name}= is no argument of ContrastiveLoss.{nearest(name, known)} Options of a strategy belong to its class."
+
+
+def _argument_of(name: str) -> str | None:
+    """Returns the argument of `tempplug.ContrastiveLoss` that a name belongs to."""
+    kinds = {"strategy": StrategyInfo, "objective": ObjectiveInfo, "negatives": NegativeInfo}
+    names = {argument: [info.name for info in registry().all(kind)] for argument, kind in kinds.items()}
+    names["layout"] = list(get_args(LayoutName))
+    return next((argument for argument, known in names.items() if name in known), None)
 
 
 def _refuse(options: dict[str, Any], instance: object) -> None:
@@ -115,10 +125,16 @@ def _refuse(options: dict[str, Any], instance: object) -> None:
 def _create(kind: type[StrategyInfo | ObjectiveInfo | NegativeInfo], spec: Any, options: dict[str, Any]) -> Any:
     word = kind.word
     if not isinstance(spec, str):
-        example = "macl:alpha=0.5" if kind is StrategyInfo else "dclw:sigma=0.25"
+        example = "'macl:alpha=0.5', a number" if kind is StrategyInfo else "'dclw:sigma=0.25'"
         raise ConfigError(
-            f"{word}={spec!r} must be a spec string such as '{example}', or an instance of tempplug.{word.capitalize()}."
+            f"{word}={spec!r} must be a spec string such as {example}, or an instance of tempplug.{word.capitalize()}."
         )
     name, written = parse_spec(spec)
-    target = load_class(registry().get(kind, name))
+    try:
+        info = registry().get(kind, name)
+    except UnknownNameError as error:
+        if (argument := _argument_of(name)) is None:
+            raise
+        raise UnknownNameError(f"'{name}' is no {word}: pass it as {argument}='{name}'.") from error
+    target = load_class(info)
     return build(target, word, name, {**written, **options})

@@ -66,10 +66,23 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{match[0]}'?" if match else ""
 
 
+def listed(names: Iterable[str], room: int = 120) -> str:
+    """Returns names for a message of one line: as many as fit into ``room`` letters, and how many others there are.
+
+    >>> listed(["macl", "fixed"]), listed([]), listed(["macl", "fixed", "learnable"], room=12)
+    ('macl, fixed', 'none', 'macl, fixed and 1 more')
+    """
+    known = list(names)
+    count = len(known)
+    while len(", ".join(known[:count])) > room:
+        count -= 1
+    return (", ".join(known[:count]) or "none") + (f" and {len(known) - count} more" if count < len(known) else "")
+
+
 def unknown(what: str, name: str, known: Iterable[str], *, of: str = "", faults: Iterable[str] = ()) -> UnknownNameError:
     """Returns the error for a name that is not known: the nearest one, all known ones, and faults that may be the cause."""
     names = list(known)
-    message = f"unknown {what} {quoted(name)}{of}.{nearest(name, names)} Known: {', '.join(names) or 'none'}."
+    message = f"unknown {what} {quoted(name)}{of}.{nearest(name, names)} Known: {listed(names)}."
     return UnknownNameError("\n".join([message, *faults]))
 
 
@@ -77,8 +90,8 @@ def install_command(extra: str, distribution: str = "tempplug") -> str:
     """Returns the command that installs an extra; of this library that for its own folder, because no index has it.
 
     >>> install_command("graph")
-    "pip install -e '.[graph]' in the folder of tempplug"
+    "pip install -c constraints.txt -e '.[graph]' in the folder of tempplug"
     """
     if distribution == "tempplug":
-        return f"pip install -e '.[{extra}]' in the folder of tempplug"
+        return f"pip install -c constraints.txt -e '.[{extra}]' in the folder of tempplug"
     return f"pip install '{distribution}[{extra}]'"

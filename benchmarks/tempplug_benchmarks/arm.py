@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tempplug.arguments import parse_options, parse_spec, split_specs
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, UnknownNameError, listed, nearest
 from tempplug.options import format_spec, format_value, options_of
 from tempplug.plugins import NegativeInfo, ObjectiveInfo, StrategyInfo, registry
 from tempplug_adapters.contexts import filled
@@ -187,9 +187,7 @@ def _spec(kind: type[StrategyInfo | ObjectiveInfo], name: str, given: Mapping[st
     # Options that depend on the data, such as class counts, are checked after the data have been read.
     for key in given:
         if key not in known:
-            raise UnknownNameError(
-                f"{kind.word} '{name}' has no option '{key}'.{nearest(key, known)} It has: {', '.join(known)}."
-            )
+            raise UnknownNameError(f"{kind.word} '{name}' has no option '{key}'.{nearest(key, known)} It has: {listed(known)}.")
     written = {}
     for each in options:
         if each.name in given or not each.required:

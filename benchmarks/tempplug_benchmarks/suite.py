@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, UnknownNameError, listed, nearest
 from tempplug.plugins import SuiteInfo, registry
 from tempplug_benchmarks.arm import split_changes
 from tempplug_benchmarks.task import Task
@@ -38,9 +38,7 @@ class Suite:
         base, changes = split_changes(name)
         known = {task.name: task for task in self.tasks}
         if base not in known:
-            raise UnknownNameError(
-                f"suite '{self.name}' has no task '{base}'.{nearest(base, known)} It has: {', '.join(known)}."
-            )
+            raise UnknownNameError(f"suite '{self.name}' has no task '{base}'.{nearest(base, known)} It has: {listed(known)}.")
         return known[base].changed(name, changes) if changes else known[base]
 
     def default_tasks(self, profile: str) -> tuple[Task, ...]:

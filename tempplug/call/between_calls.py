@@ -111,8 +111,8 @@ class Unlearned:
         if unlearned:
             warnings.warn(
                 f"{', '.join(unlearned)} of the loss should be learned, but did not change in {self._with_gradient} calls "
-                "with a gradient while the encoder did: add loss_fn.parameters() to the optimizer (docs/loss.md, "
-                "docs/trainers.md), or keep the value on purpose with loss_fn.requires_grad_(False).",
+                "with a gradient, and the encoder did: add loss_fn.parameters() to the optimizer, or call "
+                "loss_fn.requires_grad_(False).",
                 RuntimeWarning,
                 stacklevel=8,
             )

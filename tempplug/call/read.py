@@ -43,8 +43,8 @@ _PLAIN = (Tensor, nn.Parameter)
 _BY_SHAPE = frozenset(
     {"queue", "hard_negatives", "hard_negative_mask", "labels", "index", "positive_mask", "negative_mask", "targets"}
 )
-SCALE = 10
-"""Temperatures from here on are taken for scales, 1/temperature: with cosines, no paper has one above 5."""
+SCALE = 2
+"""Temperatures above this are taken for scales, 1/temperature: with cosines, hardly any paper has one."""
 # Of `Memory.checked`: that rows of the processes were seen to differ.
 _MARKED = "marked"
 
@@ -252,7 +252,7 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
 def _warn_of_scale(strategy: Strategy, memory: Memory) -> None:
     """Warns where a temperature is so high that it must be a scale: cosines divided by it are all but equal."""
     for name, value in strategy.options.items():
-        if "temperature" in name and name != "temperature_max" and isinstance(value, float | int) and value >= SCALE:
+        if "temperature" in name and name != "temperature_max" and isinstance(value, float | int) and value > SCALE:
             memory.warn(
                 "scale",
                 f"{strategy.where(name, value)} divides cosines, which lie in [-1, 1], so that nearly nothing is left "

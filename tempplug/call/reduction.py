@@ -96,11 +96,10 @@ def message_without_negatives(without: int, anchors: int, layout: str, objective
     become = "leave the mean"
     if objective.without_negatives:
         become = "have a loss of their positives alone"
-        become += "" if objective.pair_function is not None else " (infonce: 0 with one positive, at least ln n with n)"
+        become += "" if objective.pair_function is not None else " (at least ln n with n)"
     return (
         f"layout '{layout}' leaves {without} of {anchors} anchors without a negative: under objective '{objective.name}' they "
-        f"{become}, here and in later batches (record.anchors_without_negative counts them). A larger batch, drop_last=True, a "
-        "queue or hard_negatives would give them one."
+        f"{become}. Use a larger batch, drop_last=True or a queue."
     )
 
 

@@ -260,7 +260,7 @@ class PairLayout(Configured, ABC):
 
     def lacks_second(self) -> ShapeError:
         """Returns the error for a call without view_b."""
-        return ShapeError(f"layout '{self.name}' needs view_b beside view_a.")
+        return ShapeError(f"layout '{self.name}' needs view_b beside view_a; scores in place of embeddings go to from_scores.")
 
     def _uncertainty(self, uncertainty: Tensor | tuple[Tensor, Tensor], anchors: tuple[str, ...]) -> Tensor:
         """Returns the uncertainty of the anchors, the rows of the views with these names."""

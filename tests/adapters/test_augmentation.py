@@ -254,7 +254,9 @@ def test_faults_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ConfigError, match=f"size={size} of the augmentation 'none' must be a whole number of pixels"):
             create_augmentation("none", size)  # type: ignore[arg-type]
     monkeypatch.setitem(sys.modules, "kornia", None)
-    with pytest.raises(MissingDependencyError, match=r"needs kornia, which is not installed: pip install -e '\.\[vision\]'"):
+    with pytest.raises(
+        MissingDependencyError, match=r"needs kornia, which is not installed: pip install -c \S+ -e '\.\[vision\]'"
+    ):
         create_augmentation("simclr", 32)
     create_augmentation("none", 32)
 

@@ -95,7 +95,7 @@ def test_errors_are_one_line(
         ("--device abacus", "device='abacus' must be auto, cpu, cuda or cuda:N."),
         ("--output nowhere/result.json", "--output=nowhere/result.json lies in a folder that does not exist"),
         ("--tasks seat", "invalid choice: 'seat'"),
-        ("--mystery", "unrecognized arguments: --mystery"),
+        ("--mystery", "unknown flag '--mystery'"),
     ]
     if name != "bias":
         cases += [("--max-length 1000", "max_length=1000 must be"), ("--pooling max", "invalid choice: 'max'")]

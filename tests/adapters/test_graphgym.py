@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data, InMemoryDataset
 
-pytest.importorskip("yacs", reason="GraphGym needs yacs: pip install -e '.[graphgym]'")
+pytest.importorskip("yacs", reason="GraphGym needs yacs: pip install -c constraints.txt -e '.[graphgym]'")
 pytestmark = [
     pytest.mark.filterwarnings(
         "ignore:.*(many workers|logging interval|pin_memory|litlogger|treespec|configure_callbacks|storage format)"

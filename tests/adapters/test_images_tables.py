@@ -169,5 +169,8 @@ def test_faults_of_the_hub_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"no image of .* can be decoded\. gone\.png cannot be read: No such file"):
         load_images("cifar10", "train", None)
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install datasets\. Pass the folder"):
+    with pytest.raises(
+        MissingDependencyError,
+        match=r"pip install -c constraints\.txt -e '\.\[vision\]' in the folder of tempplug\. Pass the folder",
+    ):
         load_images("cifar10", "train", None)

@@ -171,7 +171,7 @@ def test_files_that_are_missing_or_no_graph_are_named(tmp_path: Path) -> None:
     (tmp_path / "Photo" / "raw").mkdir(parents=True)
     shutil.copy(x, tmp_path / "Photo" / "raw" / "amazon_electronics_photo.npz")
     for dataset, more, error, message in [
-        ("CiteSeeer", {}, UnknownNameError, r"no data set 'CiteSeeer'\. Did you mean 'CiteSeer'\? Known: Planetoid/Cora, "),
+        ("CiteSeeer", {}, UnknownNameError, r"no data set 'CiteSeeer'\. Did you mean 'CiteSeer'\? Known: Cora, CiteSeer, "),
         ("PubMed", {}, DataError, r"PubMed needs ind\.pubmed\.x.*ind\.pubmed\.allx.*not found in"),
         ("CS", {}, DataError, r"Coauthor/CS needs ms_academic_cs\.npz, not found in .*graph/coauthor/CS/raw\."),
         ("Photo", {}, DataError, r"amazon_electronics_photo\.npz is not a readable NumPy archive"),

@@ -249,7 +249,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
         "t.jsonl",
         of_lines({"q": "a", "pos": ["b"], "neg": []}, {"q": "c", "pos": ["d"], "neg": []}),
         {},
-        r"no column is clearly the anchor\. Name it: --columns anchor=q .*'neg' \(list of texts, without values\)",
+        r"no column is clearly the anchor\. Name it: --columns anchor=q\..*'neg' \(list of texts, without values\)",
     ),
     "facebookresearch/DPR#91: contexts that are objects": (
         "t.json",
@@ -267,13 +267,13 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
         "t.tsv",
         of_lines("3\tabc\t5.6", '4\t"abc"\t4.3', '5\t"error\t3.3'),
         {"roles": TEXTS},
-        r"no column is clearly the anchor\. Name it: --columns anchor=abc .* If its first line is no header, write one",
+        r"no column is clearly the anchor\. Name it: --columns anchor=abc\..* If its first line is no header, write one",
     ),
     "rdkit/rdkit#1633: a first line that is no header": (
         "t.csv",
         of_lines("A man is playing a guitar.", "A dog runs.", "Two cats sleep."),
         {"roles": TEXTS},
-        r"Name it: --columns 'anchor=A man is playing a guitar\.' .* If its first line is no header, write one",
+        r"Name it: --columns 'anchor=A man is playing a guitar\.'\..* If its first line is no header, write one",
     ),
     "princeton-nlp/SimCSE#139: pairs without a header": (
         "t.tsv",

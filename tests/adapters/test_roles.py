@@ -62,7 +62,7 @@ def test_a_column_gets_its_role(tmp_path: Path, columns: dict[str, Any], given: 
 
 
 UNCLEAR: list[tuple[dict[str, Any], str, str]] = [
-    ({"a": "x", "b": "y"}, "", r"no column is clearly the anchor\. Name it: --columns anchor=a .* It has: 'a' \(text, such as"),
+    ({"a": "x", "b": "y"}, "", r"no column is clearly the anchor\. Name it: --columns anchor=a\. It has: 'a' \(text, such as"),
     ({"id": "x", "": "y"}, "", "no column is clearly the anchor. Name it: --columns anchor=COLUMN"),
     ({"query": "x", "title": "y"}, "", r"'query' and 'title' could each be the anchor\. Choose one: --columns anchor=query\."),
     ({"query": "x", "answer": 42}, "", "'answer' is an integer, such as '42', but positive must be a text or a list of texts"),

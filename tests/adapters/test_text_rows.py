@@ -167,7 +167,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
         "t.csv",
         of_csv([["a", "b"], ["x", "y"], ["z", "w"]]),
         {},
-        r"no column is clearly the anchor\. Name it: --columns anchor=a .* 'b' \(text, such as 'y'\)",
+        r"no column is clearly the anchor\. Name it: --columns anchor=a\. .* 'b' \(text, such as 'y'\)",
     ),
     "pairs without a header": (
         "t.tsv",

@@ -275,5 +275,5 @@ def test_errors_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"ray_address=127\.0\.0\.1:1 does not answer"):
         create_executor("ray", None, ray_address="127.0.0.1:1").__enter__()
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"needs Ray, which is not installed: pip install -e '\.\[ray\]'"):
+    with pytest.raises(MissingDependencyError, match=r"needs Ray, which is not installed: pip install -c \S+ -e '\.\[ray\]'"):
         create_executor("ray", None).__enter__()

@@ -31,9 +31,19 @@ GIVEN = {
     "pyarrow",
     "threadpoolctl",
     "markupsafe",
+    "argcomplete",  # which starts the command, where it is installed
 }
 # Chosen by the user by name, and named with a command of their own where they are missing; GPU kernels have a fallback.
-OPTIONAL = {"timm", "torchvision", "lightly", "triton", "GCL", "sentence_transformers", "pytorch_metric_learning", "ray"}
+OPTIONAL = {
+    "timm",
+    "torchvision",
+    "lightly",
+    "triton",
+    "GCL",
+    "sentence_transformers",
+    "pytorch_metric_learning",
+    "ray",
+}
 INFOS = [info for kind in (CommandInfo, SuiteInfo) for info in Registry().all(kind) if info.distribution == "tempplug"]
 DISTRIBUTIONS = packages_distributions()
 
@@ -152,4 +162,5 @@ def test_a_missing_package_is_named_with_what_installs_it(tmp_path: Path, packag
     assert done.returncode == 2, done.stderr
     line = done.stderr.splitlines()[-1]
     assert line.startswith("error: command '")
-    assert f"needs the package '{package}', which is not installed: pip install -e '.[{extra}]' in the folder of temp" in line
+    command = f"pip install -c constraints.txt -e '.[{extra}]' in the folder of tempplug"
+    assert f"needs the package '{package}', which is not installed: {command}" in line

@@ -15,7 +15,7 @@ import pytest
 @pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("triton") is None and not os.environ.get("CI"),
-    reason="triton is not installed: pip install -e '.[triton]'",
+    reason="triton is not installed: pip install -c constraints.txt -e '.[triton]'",
 )
 @pytest.mark.parametrize(("file", "interpret"), [("interpreted.py", "1"), ("compiled.py", "0")])
 def test_kernels_are_exact_when_interpreted_and_compile(file: str, interpret: str, tmp_path: Path) -> None:

@@ -96,17 +96,57 @@ def test_text_fits_80_columns_where_there_is_no_terminal(monkeypatch: pytest.Mon
     assert 70 < max(map(len, lines)) <= 80
 
 
+def groups_of(out: str) -> dict[str, list[str]]:
+    """The lines of commands below each title of the help."""
+    groups: dict[str, list[str]] = {}
+    rows: list[str] = []
+    for line in out.partition("and exit\n\n")[2].partition("\n\n")[0].splitlines():
+        if line.startswith("  "):
+            rows.append(line)
+        else:
+            rows = groups[line.removesuffix(":")] = []
+    return groups
+
+
+def test_the_help_has_at_most_40_lines_of_80_letters(run_command: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(run_command("-h")[1].splitlines()) <= 40
+
+
+COMMANDS = ["", *("list", "show", "presets", "plugins"), *(info.name for info in Registry().all(CommandInfo))]
+COMMANDS += [f"bench {action}" for action in ("list", "run", "sweep", "report", "verify", "pack")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_fits_80_columns_and_its_examples_are_whole(
+    run_command: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    _, wide, _ = run_command(*command.split(), "--help")
+    monkeypatch.setenv("COLUMNS", "80")
+    _, narrow, _ = run_command(*command.split(), "--help")
+    lines = narrow.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    # what can be typed
+    examples = [line for line in wide.splitlines() if re.match(r"  (tempplug .*--|--strategies (macl|all) )", line)]
+    assert [line for line in examples if line not in lines] == []
+
+
 def test_help_and_version(run_command: Run) -> None:
     status, out, err = run_command()
     assert (status, err) == (0, "")
     assert (0, out, "") == run_command("--help") == run_command("-h")
-    commands = [line.split("  ")[1] for line in out.partition("commands:\n")[2].splitlines() if line.startswith("  ")]
-    assert commands == ["list", "show", "presets", "plugins", *(info.name for info in Registry().all(CommandInfo))]
-    assert "train simcse" in commands
-    assert all(info.summary in out for info in Registry().all(CommandInfo))
+    groups = {title: dict(line.split(maxsplit=1) for line in lines) for title, lines in groups_of(out).items()}
+    assert list(groups) == ["find a temperature", "train", "use what was trained", "compare", "look up"]
+    shown = {first: text for rows in groups.values() for first, text in rows.items()}
+    assert len(shown) == sum(map(len, groups.values())), "a command stands in one group"
+    infos = Registry().all(CommandInfo)
+    assert shown.keys() == {"list", "show", "presets", "plugins", *(info.name.split()[0] for info in infos)}
+    for info in infos:
+        first, _, last = info.name.partition(" ")
+        assert last in shown[first].removeprefix("NAME").replace(",", " ").split() if last else shown[first] == info.summary
     assert run_command("--version") == (0, f"tempplug {tempplug.__version__}\n", "")
     for words, usage, expected in (
-        (["list", "-h"], "list [-h]", "strategies, objectives, terms on negatives, adapters, benchmark suites"),
+        (["list", "-h"], "list [-h]", "strategies, objectives, negatives, adapters, suites"),
         (["show", "-h"], "show [-h]", "NAME"),
         (["train", "-h"], "train COMMAND ...\n\ncommands:\n  train simcse  ", ""),
         (["train", "--help"], "train COMMAND ...\n\ncommands:\n  train simcse  ", ""),
@@ -242,17 +282,17 @@ def test_show_says_what_the_rest_is_and_how_to_install_it(run_command: Run, kind
         (["show", "train", "simsce"], "nothing is called 'train simsce'. Did you mean 'train simcse'? "),
         (["show", "zzz"], "nothing is called 'zzz'. `tempplug list` shows what there is.\n"),
         (["show", "target-probability"], "strategy 'target-probability' is no longer built in, "),
-        (["lits"], "unknown command 'lits'. Did you mean 'list'? Known: list, show, presets, plugins, advise, sweep, watch, "),
-        (["trian", "simcse"], "unknown command 'trian'. Did you mean 'train'? Known: "),
-        (["bnech", "run"], "unknown command 'bnech'. Did you mean 'bench'? Known: "),
-        (["zzz"], "unknown command 'zzz'. Known: list, show, "),
+        (["lits"], "unknown command 'lits'. Did you mean 'list'? `tempplug -h` lists them.\n"),
+        (["trian", "simcse"], "unknown command 'trian'. Did you mean 'train'? `tempplug -h` lists them.\n"),
+        (["bnech", "run"], "unknown command 'bnech'. Did you mean 'bench'? `tempplug -h` lists them.\n"),
+        (["zzz"], "unknown command 'zzz'. `tempplug -h` lists them.\n"),
         (
             ["train", "simsce", "--x"],
-            "unknown command 'train simsce'. Did you mean 'train simcse'? There is:\n  train simcse",
+            "unknown command 'train simsce'. Did you mean 'train simcse'? `tempplug train -h` lists them.\n",
         ),
         (["train", "zzz"], "unknown command 'train zzz'. "),
-        (["train"], "'train' is only the beginning of a command. There is:\n  train simcse"),
-        (["train", "--seed", "1"], "'train' is only the beginning of a command. There is:\n  train simcse"),
+        (["train"], "'train' is only the beginning of a command; it goes on with simcse, retrieval, "),
+        (["train", "--seed", "1"], "'train' is only the beginning of a command; it goes on with simcse, retrieval, "),
     ],
 )
 def test_what_does_not_exist_ends_with_2_and_a_suggestion(run_command: Run, words: list[str], message: str) -> None:

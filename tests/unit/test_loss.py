@@ -39,7 +39,7 @@ def views(rows: int = 5, dimension: int = 4, seed: int = 0) -> tuple[Tensor, Ten
         ({"engine": "tiles"}, ConfigError, "engine='tiles' is not available: choose one of auto, dense, tiled, triton"),
         ({"layout": "masks", "gather": True}, ConfigError, "gather=True has no meaning for layout 'masks'"),
         ({"temperature": 0.05}, ConfigError, "write ContrastiveLoss(0.05) for a fixed temperature"),
-        ({"scale": 20.0}, ConfigError, "write ContrastiveLoss(1 / scale) for a fixed temperature"),
+        ({"scale": 20.0}, ConfigError, "write ContrastiveLoss(0.05) for a fixed temperature"),
         ({"alpha": 2}, ConfigError, "alpha= is no argument of ContrastiveLoss. Options of a strategy belong to its class."),
         ({"strategy": "fixed(0.05)"}, ConfigError, "is not a spec string: write fixed:key=value"),
         ({"strategy": True}, ConfigError, "strategy=True must be a spec string such as"),

@@ -113,8 +113,8 @@ def test_a_framework_that_a_command_misses_while_it_runs_is_named(run_command: R
         status, _, err = run_command("wilt")
         assert status == 2
         assert err.startswith(
-            "error: command 'wilt' needs the package 'absent', which is not installed: pip install -e '.[garden]' "
-            "in the folder of tempplug ("
+            "error: command 'wilt' needs the package 'absent', which is not installed: pip install -c constraints.txt -e "
+            "'.[garden]' in the folder of tempplug ("
         )
     Garden.end = lambda: exec("from json import absence")
     status, _, err = run_command("wilt")

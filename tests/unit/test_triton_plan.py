@@ -131,7 +131,7 @@ def test_blocks_and_maps_without_a_kernel_are_refused(block: Block, logit_map: L
 @pytest.mark.parametrize(
     ("installed", "interpreted", "memory", "reason"),
     [
-        (False, True, 227, "pip install -e '.[triton]'"),
+        (False, True, 227, "pip install -c constraints.txt -e '.[triton]'"),
         (True, False, 227, "'cpu'"),
         (True, True, 64, "99 KiB"),
         (True, True, 227, "None"),

@@ -22,7 +22,7 @@ from tempplug.objectives.base import Objective
 from tempplug.types import Auxiliary, RowStatistics
 
 TOLD = (
-    r"^strategy.log_scale of the loss should be learned, but did not change in 100 calls with a gradient while the encoder "
+    r"^strategy.log_scale of the loss should be learned, but did not change in 100 calls with a gradient, and the encoder "
     r"did: add loss_fn.parameters\(\) to the optimizer"
 )
 

@@ -74,7 +74,7 @@ def test_anchors_without_a_negative_become_what_the_warning_says(
 ) -> None:
     """Once. One class of n + 1 rows: the loss of n positives is ln n or more, not 0."""
     layout, count, anchors, positives = case
-    loss_fn = ContrastiveLoss("fixed:temperature=5", objective, layout, engine=engine, reduction="none")
+    loss_fn = ContrastiveLoss("fixed:temperature=2", objective, layout, engine=engine, reduction="none")
     every = torch.ones(count, count, dtype=torch.bool)
     offered = {"labels": torch.zeros(count, dtype=torch.int64), "positive_mask": every, "negative_mask": ~every}
     message, losses = told(lambda: loss_fn(rows(count), rows(count, seed=1), **loss_fn.accepted(**offered)))
@@ -87,14 +87,14 @@ def test_anchors_without_a_negative_become_what_the_warning_says(
         assert "under objective 'dcl' they leave the mean" in message
         assert not losses.any()
         return
-    assert "they have a loss of their positives alone (infonce: 0 with one positive, at least ln n with n)" in message
+    assert "they have a loss of their positives alone (at least ln n with n)" in message
     least = math.log(positives)
-    assert ((losses >= least - 1e-12) & (losses < least + 0.2)).all(), "so warm a temperature is near the bound"
+    assert ((losses >= least - 1e-12) & (losses < least + 0.5)).all(), "so warm a temperature is near the bound"
     if positives == 1:
         assert losses.tolist() == [0.0] * anchors
 
 
-@pytest.mark.parametrize("spec", ["fixed:temperature=20", "learnable:initial_temperature=20", "macl:base_temperature=14.3"])
+@pytest.mark.parametrize("spec", ["fixed:temperature=20", "learnable:initial_temperature=20", "macl:base_temperature=2.1"])
 def test_a_temperature_that_is_a_scale_leaves_what_the_warning_says(spec: str) -> None:
     """Once: all losses are nearly ln N. Scores may be any number, and so may bounds."""
     a, b, name = rows(6), rows(6) + rows(6, seed=1) / 4, spec.partition(":")[2].partition("=")[0]
@@ -104,11 +104,12 @@ def test_a_temperature_that_is_a_scale_leaves_what_the_warning_says(spec: str) -
     assert found is not None
     scale, again, temperature = map(float, found.groups())
     assert scale == again == pytest.approx(1 / temperature, rel=1e-4)
-    assert loss.item() == pytest.approx(math.log(6), rel=0.1)
+    assert loss.item() == pytest.approx(math.log(6), rel=0.3)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loss_fn(a[:4], b[:4])
         ContrastiveLoss(temperature, layout="cross-view")(a, b)
+        ContrastiveLoss(2, layout="cross-view")(a, b)
         ContrastiveLoss("fixed:temperature=20", layout="cross-view").from_scores(40 * a @ b.T)
         ContrastiveLoss("individual:size=9,temperature_max=100", layout="cross-view")(a, b, index=torch.arange(6))
 

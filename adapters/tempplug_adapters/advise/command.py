@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from tempplug.cli import printable
 from tempplug.errors import ConfigError
+from tempplug.parser import Parser
 from tempplug.plugins import CommandInfo, registry
 
 _EPOCHS, _EPOCHS_OF_DIGITS = 3.0, 8.0
@@ -29,7 +29,8 @@ encoding, the rest into training; what does not fit is left out and said: first 
 Encoding 2,000 pairs with MiniLM takes one to four minutes on a busy core; at least 500 are encoded however long it takes.
 
 examples:
-  tempplug advise pairs.jsonl --model sentence-transformers/all-MiniLM-L6-v2 --epochs 1
+  tempplug advise pairs.jsonl --epochs 1 \\
+      --model sentence-transformers/all-MiniLM-L6-v2
   tempplug advise pairs.jsonl --model DIR --current 0.02 --time 300
   tempplug advise triplets.csv --columns question answer wrong --model DIR
   tempplug advise images.npy captions.npy --strategies macl learnable individual
@@ -44,11 +45,10 @@ def main(arguments: list[str]) -> int:
         from tempplug_adapters.advise.train import main as train_and_advise
 
         return train_and_advise(arguments)
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tempplug advise",
         description="Show whether another temperature suits your pairs better than the one you train at, in about a minute.",
         epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "data",

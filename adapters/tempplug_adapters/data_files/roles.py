@@ -249,8 +249,8 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
     example = next(filter(role.is_usual, fitting), fitting[0] if fitting else "COLUMN")
     header = "" if usual or not table.delimited else " If its first line is no header, write one."
     raise ConfigError(
-        f"{table.path}: no column is clearly the {role.name}. Name it: {role.option(example)} (usual names: "
-        f"{', '.join(role.names[:6])}). It has: {table.described()}.{header}"
+        f"{table.path}: no column is clearly the {role.name}. Name it: {role.option(example)}. It has: {table.described()}."
+        f"{header}"
     )
 
 

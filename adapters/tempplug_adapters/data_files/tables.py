@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from tempplug.errors import DataError, MissingDependencyError, quoted
+from tempplug.errors import DataError, MissingDependencyError, install_command, quoted
 from tempplug_adapters.data_files.column_kinds import (
     MISSING_NUMBERS,
     as_numbers,
@@ -320,7 +320,7 @@ def _blocks_of_datasets(source: str, split: str, rows: int | None) -> Iterator[A
         import datasets  # type: ignore[import-untyped]
         from huggingface_hub import HfApi
     except ImportError as error:
-        raise MissingDependencyError(f"{source} needs datasets, which is missing: pip install datasets.") from error
+        raise MissingDependencyError(f"{source} needs datasets, which is missing: {install_command('simcse')}.") from error
     try:
         if folder.is_dir():
             data = datasets.load_from_disk(source)

@@ -21,7 +21,7 @@ from pyarrow import csv
 from rdkit import Chem, rdBase
 from torch import Tensor
 
-from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, DataError, UnknownNameError, listed, nearest, quoted
 from tempplug_adapters.data_files.archives import download, read_archived_texts
 from tempplug_adapters.data_files.delimited_text import LINE, column_names
 from tempplug_adapters.data_files.roles import ANY, CATEGORY, INTEGER, MISSING, NUMBER, TEXT, UNNAMED, Assigned, Role, assign
@@ -246,7 +246,7 @@ def labelled_file(dataset: str, data_dir: Path | None, cache_dir: Path) -> Path:
 def _published_name(dataset: str) -> str:
     known = {name.lower(): name for name in _TABLES}
     if dataset.lower() not in known:
-        names = f"{', '.join(DATASETS)}, and tables such as NAME.csv"
+        names = f"{listed(DATASETS)}, and tables such as NAME.csv"
         raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, DATASETS)} Known: {names}.")
     return known[dataset.lower()]
 

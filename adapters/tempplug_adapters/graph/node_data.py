@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.io import parse_npz, read_planetoid_data
 from torch_geometric.transforms import NormalizeFeatures
 
-from tempplug.errors import DataError, UnknownNameError, nearest
+from tempplug.errors import DataError, UnknownNameError, listed, nearest
 from tempplug_adapters.data_files.archives import check, download, read_arrays
 from tempplug_adapters.data_files.text_streams import file_kind
 from tempplug_adapters.graph.classes import class_numbers, signed_classes
@@ -123,7 +123,7 @@ def _public_name(dataset: str) -> tuple[str, str]:
     known = {short.lower(): name for name in reversed(_NAMES) for short in (name, name.partition("/")[2])}
     if dataset.lower() not in known:
         short = list(dict.fromkeys(name.partition("/")[2] for name in _NAMES))
-        names = f"{', '.join(_NAMES)}, OGB's such as ogbn-arxiv, files that end in .pt, and tables of edges"
+        names = f"{listed(short, 60)}, OGB's such as ogbn-arxiv, files that end in .pt, and tables of edges"
         raise UnknownNameError(f"no data set '{dataset}'.{nearest(dataset, [*short, *_NAMES])} Known: {names}.")
     kind, _, name = known[dataset.lower()].partition("/")
     return kind, name

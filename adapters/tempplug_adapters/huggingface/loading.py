@@ -209,12 +209,12 @@ def explained(name: str) -> Iterator[None]:
     except TempplugError:
         raise
     except Exception as error:  # the parsers of configurations, tokenizers and weights raise errors of every class
-        raise ConfigError(f"model='{name}' cannot be loaded: {_reason(error)}") from error
+        raise ConfigError(f"model='{name}' cannot be loaded: {_reason(name, error)}") from error
     finally:
         logger.setLevel(level)
 
 
-def _reason(error: Exception) -> str:
+def _reason(name: str, error: Exception) -> str:
     """Returns the reason of an error and a remedy, without a library's advice to run the code of the model."""
     if "trust_remote_code" in str(error):
         return (
@@ -224,7 +224,9 @@ def _reason(error: Exception) -> str:
     if refused := why_refused(error):
         return f"its weights are refused: {refused}, or as model.safetensors."
     first = next(iter(str(error).splitlines()), type(error).__name__).rstrip(". ")
-    return (
-        f"{first}. Give a folder with config.json, the weights and the tokenizer's files, or the name of a model on the "
-        "Hugging Face hub."
-    )
+    folder = Path(name)
+    if folder.is_dir() and not any((folder / file).is_file() for file in ("config.json", "modules.json")):
+        first = "the folder has no config.json"
+    elif "connect to 'https://huggingface.co'" in first:
+        first = "no such folder, and the hub cannot be reached"
+    return f"{first}. Give a folder with config.json, weights and tokenizer, or a name on the hub."

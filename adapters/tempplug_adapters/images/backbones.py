@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, ShapeError, TempplugError, UnknownNameError, listed, nearest
 from tempplug_adapters.images.networks import (
     LIBRARIES,
     RESNETS,
@@ -160,7 +160,7 @@ class Backbone(nn.Module):
         raise ConfigError(f"{failed}: pass dimension=, the width of its representations.") from cause
 
 
-_KNOWN = f"Known: {', '.join(BACKBONES)}, and {', '.join(f'{each}:NAME' for each in LIBRARIES)}, and MODULE:NAME of your own."
+_KNOWN = f"Known: {listed(BACKBONES, 30)}, {', '.join(f'{each}:NAME' for each in LIBRARIES)} and MODULE:NAME."
 _CONTRACT = "A backbone takes images [B, 3, H, W], normalised, and returns [B, F] or [B, F, h, w]."
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 import torch
 
-from tempplug.errors import ConfigError, DataError, MissingDependencyError, quoted
+from tempplug.errors import ConfigError, DataError, MissingDependencyError, install_command, quoted
 from tempplug_adapters.data_files.roles import ANY, CATEGORY, IMAGE, MISSING, NUMBER, TEXT, Assigned, Role, assign
 from tempplug_adapters.data_files.table_blocks import ARROW, JSON_LINES
 from tempplug_adapters.data_files.tables import Table, numbered, open_table
@@ -328,7 +328,9 @@ def _loaded(source: str, what: str, remedy: str = "", **given: Any) -> Any:
     try:
         import datasets  # type: ignore[import-untyped]
     except ImportError as error:
-        raise MissingDependencyError(f"{source} needs datasets, which is missing: pip install datasets.{remedy}") from error
+        raise MissingDependencyError(
+            f"{source} needs datasets, which is missing: {install_command('vision')}.{remedy}"
+        ) from error
     try:
         return datasets.load_dataset(source, **given)
     except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:

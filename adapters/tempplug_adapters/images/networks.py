@@ -171,7 +171,7 @@ def _package(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         name = module.partition(".")[0]
-        remedy = f"pip install {name} ({error})"
+        remedy = f"pip install -c constraints.txt {name} in the folder of tempplug ({error})"
         raise MissingDependencyError(f"backbones '{name}:NAME' need the package '{name}': {remedy}.") from error
 
 

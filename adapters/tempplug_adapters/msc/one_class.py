@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tempplug.errors import ConfigError, DataError, nearest
+from tempplug.errors import ConfigError, DataError, listed, nearest
 from tempplug_adapters.images.image_set import ImageSet
 
 
@@ -47,7 +47,7 @@ def class_number(classes: Sequence[str], wanted: str) -> int:
     if wanted.isascii() and wanted.isdigit() and int(wanted) < len(classes):
         return int(wanted)
     raise ConfigError(
-        f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {', '.join(classes)}, or their numbers 0 to "
+        f"normal_class='{wanted}' is no class.{nearest(wanted, classes)} Known: {listed(classes)}, or their numbers 0 to "
         f"{len(classes) - 1}."
     )
 

@@ -39,9 +39,10 @@ def encoder_command(*, measure: Measure, table: Table, flags: Flags, **more: Any
         data, *rows = table(options, found)
         return [*head, f"{data}; {found['sentences']} sentences in {found['seconds']:.1f} s", *rows]
 
-    pooling = "pooling of the transformer, without the model's other modules (default: the model's own, else cls_before_pooler)"
+    pooling = f"of the transformer, without the model's other modules: {', '.join(POOLINGS)} (default: the model's own, else "
+    pooling += "cls_before_pooler)"
     own: Flags = {
-        "--pooling": {"choices": POOLINGS, "help": pooling},
+        "--pooling": {"choices": POOLINGS, "metavar": "NAME", "help": pooling},
         "--prompt-name": {"help": "name of the model's prompt that is put before each sentence (default: the model's own)"},
         "--max-length": {"type": int, "help": "longest sentence in tokens (default: the model's own)"},
     }

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, DataError, UnknownNameError, listed, nearest
 from tempplug_adapters.huggingface.pooling import LAYER_POOLINGS, POOLINGS, check_pooling
 from tempplug_adapters.storage.files import inside
 
@@ -114,7 +114,7 @@ def _prompt(library: dict[str, Any], name: str | None) -> str:
     """Returns a prompt of a sentence-transformers model, the default one without a name."""
     prompts = library.get("prompts") or {}
     if name is not None and name not in prompts:
-        known = f"{nearest(name, prompts)} It has: {', '.join(prompts)}." if prompts else " It has none."
+        known = f"{nearest(name, prompts)} It has: {listed(prompts)}." if prompts else " It has none."
         raise UnknownNameError(f"prompt_name='{name}' is no prompt of this model.{known}")
     return str(prompts.get(library.get("default_prompt_name") if name is None else name) or "")
 

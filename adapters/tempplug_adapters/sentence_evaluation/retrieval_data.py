@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tempplug.errors import ConfigError, DataError, UnknownNameError, nearest, quoted
+from tempplug.errors import ConfigError, DataError, UnknownNameError, listed, nearest, quoted
 from tempplug_adapters.data_files.corpus_files import find_folder, read_tsv
 from tempplug_adapters.data_files.roles import ANY, Role, assign
 
@@ -78,7 +78,7 @@ def files_of(name: str, data_dir: str | Path) -> tuple[Path, Path, Path]:
     folder = find_retrieval_folder(data_dir)
     known = _names(folder)
     if name not in known:
-        raise UnknownNameError(f"unknown collection '{name}'.{nearest(name, known)} {folder} has: {', '.join(known)}.")
+        raise UnknownNameError(f"unknown collection '{name}'.{nearest(name, known)} {folder} has: {listed(known)}.")
     whole = name if _file(folder, name, "corpus") else name.rpartition("-")[0]
     return _wanted(folder, whole, "corpus"), _wanted(folder, name, "queries"), _wanted(folder, name, "qrels")
 

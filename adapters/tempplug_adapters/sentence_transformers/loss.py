@@ -6,6 +6,7 @@ calls `take_charge`.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 
 import tempplug
 from tempplug import CrossView, Hardness, NegativeTerm, Objective, SameKey, Strategy
+from tempplug.call.read import SCALE
 from tempplug.call.scores import refuse_cosines_only
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.negatives.base import joined_spec
@@ -158,6 +160,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         self.contrastive_loss = tempplug.ContrastiveLoss(
             chosen, objective, layout, negatives=terms, gather=gather_across_devices, group=group, engine=engine
         )
+        if scale is not None:
+            self._warn_of_scale(scale)
         takes = self.contrastive_loss.takes
         _refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")
         offered, where = ({"keys"}, " without guide=") if guide is None else ({"keys", "guide"}, "")
@@ -352,6 +356,14 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         _refuse("scale", value, not isinstance(strategy, Fixed), f"cannot be set: strategy '{strategy.name}' decides")
         _refuse("scale", value, not 0 < value < float("inf"), "must be a number greater than 0")
         self.contrastive_loss.strategy = Fixed(temperature=1 / value)
+        self._warn_of_scale(value)
+
+    def _warn_of_scale(self, scale: float) -> None:
+        """Warns of a temperature in the place of a scale, and not once more when the loss is called."""
+        if 1 / scale > SCALE and self.similarity_fct is cos_sim:
+            told = f"scale={scale:g} is 1/temperature and leaves cosines nearly equal: a temperature of {scale:g} is"
+            warnings.warn(f"{told} scale={1 / scale:g}.", RuntimeWarning, stacklevel=3)
+            self.contrastive_loss.memory.warned.add("scale")
 
     @property
     def citation(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
 
-from tempplug.errors import UnknownNameError, nearest
+from tempplug.errors import UnknownNameError, listed, nearest
 from tempplug.options import Choice, Flag, Number, Text, Words
 from tempplug_adapters.huggingface.pooling import POOLINGS
 from tempplug_adapters.sentence_evaluation.sts_data import STS_TASKS
@@ -121,7 +121,7 @@ class SimCSERecipe(Recipe):
         known, tasks = (*TASK_GROUPS, *STS_TASKS, *TRANSFER_TASKS), dict[str, None]()
         for task in self.tasks:
             if task not in known:
-                raise UnknownNameError(f"unknown task '{task}'.{nearest(task, known)} Known: {', '.join(known)}.")
+                raise UnknownNameError(f"unknown task '{task}'.{nearest(task, known)} Known: {listed(known)}.")
             tasks |= dict.fromkeys(TASK_GROUPS.get(task, (task,)))
         return tuple(tasks)
 

@@ -28,8 +28,9 @@ trainer_state.json in it, or else from the output: the last 'NAME: VALUE' or 'NA
 """
 _EPILOG = f"""\
 {COMMAND}
-  tempplug sweep --command "python train.py --output_dir {{output_dir}} --seed {{seed}} --temperature-strategy {{strategy}}" \\
-      --metric eval_contrastive_accuracy --seeds 0 1 2 --current 0.05 --output sweep
+  tempplug sweep --metric eval_accuracy --seeds 0 1 2 --current 0.05 \\
+      --command "python train.py --output_dir {{output_dir}} --seed {{seed}} \\
+                 --temperature-strategy {{strategy}}" --output sweep
 
 If the first finished run lacks the metric, the sweep ends and lists the metrics that it has.
 

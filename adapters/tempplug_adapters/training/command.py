@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tempplug.errors import ConfigError, nearest
-from tempplug.parser import Help
+from tempplug.completion import is_completing
+from tempplug.errors import ConfigError
+from tempplug.parser import Help, Parser
 from tempplug_adapters.ending import ending
 from tempplug_adapters.quoting import shell_word
+from tempplug_adapters.training.config import Config, read_config
 from tempplug_adapters.training.flags import build_parser, given_settings
 from tempplug_adapters.training.method_info import MethodInfo
 from tempplug_adapters.training.recipe import Recipe
@@ -35,13 +37,19 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         parser.set_defaults(eval_on_start=True)  # of the command
         parser.print_help()
         return 0
-    parsed, rest = build_parser(info).parse_known_args(arguments)
+    parser = build_parser(info)
+    parser.others = lambda: _training_parser(info).spellings()
+    config = Config() if is_completing() else read_config(info, arguments)
+    parsed, rest = parser.parse_known_args([*config.words, *arguments])
     from tempplug_adapters.training.command_line import quietly  # imports torch, which --help does not need
 
     try:
         with quietly():
             recipe = info.recipe(parsed.recipe)
-            recipe = recipe.changed(**given_settings(parsed, recipe))
+            recipe = recipe.changed(**{**config.recipe, **given_settings(parsed, recipe)})
+            if parsed.temperature_strategy == config.strategy:
+                given = parsed.temperature_args, parsed.temperature_learning_rate
+                parsed.temperature_strategy, parsed.temperature_args = config.changed_strategy(*given), []
             with on_termination(_end):
                 results, then = _train(info, recipe, parsed, rest)
             let_threads_end()
@@ -126,29 +134,28 @@ def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, A
     if unknown:
         if unknown[0].partition("=")[0] == "--device":
             raise ConfigError("--device is not a training flag: training uses a GPU if there is one; --use-cpu avoids it.")
-        known = [
-            spelling for each in (parser, build_parser(info)) for action in each._actions for spelling in action.option_strings
-        ]
-        raise ConfigError(
-            f"unknown flag '{unknown[0]}'.{nearest(unknown[0], known)} `tempplug train {info.name} -h` lists them."
-        )
+        own = build_parser(info)
+        own.others = parser.spellings
+        own.refuse(unknown)
     return vars(parsed)
 
 
-def _training_parser(info: MethodInfo) -> argparse.ArgumentParser:
+def _training_parser(info: MethodInfo) -> Parser:
     from transformers import HfArgumentParser
 
     from tempplug_adapters.training.train import MethodArguments
 
-    parser = HfArgumentParser(
-        MethodArguments,  # type: ignore[arg-type]
+    class TrainingParser(Parser, HfArgumentParser):
+        """transformers' parser with our errors."""
+
+    return TrainingParser(
+        MethodArguments,
         prog=f"tempplug train {info.name}",
         usage=f"tempplug train {info.name} ... [flags]",
         description="Flags of transformers' TrainingArguments; those of the recipe are their own.",
         formatter_class=_HelpWithDefaults,
         allow_abbrev=False,
     )
-    return parser
 
 
 class _HelpWithDefaults(Help, argparse.ArgumentDefaultsHelpFormatter):

@@ -51,6 +51,8 @@ def build_parser(info: MethodInfo) -> Parser:
         help="numbers of a log; brief: temperature, similarities and gradient scale; full: all (default: brief)",
     )
     run = parser.add_argument_group("run")
+    settings_file = "settings in TOML, or the settings.json of a training; flags beside it win"
+    _add(run, "config", metavar="FILE", help=settings_file)
     shown = f" (default: {info.default_dataset})" if info.default_dataset else ""
     _add(run, "dataset", help=info.datasets + shown, required=required, default=info.default_dataset)
     _add(run, "data_dir", metavar="DIR", help="folder of data (default: TEMPPLUG_DATA; without it, data are downloaded)")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from tempplug.arguments import parse_spec
-from tempplug.errors import UnknownNameError, nearest
+from tempplug.errors import UnknownNameError, listed, nearest
 from tempplug.options import Choice, Flag, Kind, Number, Text, Words, options_of
 from tempplug_adapters.contexts import Temperatures
 
@@ -174,7 +174,7 @@ class Recipe:
         known = self.kinds()
         for name in changes:
             if name not in known:
-                raise UnknownNameError(f"no setting '{name}'.{nearest(name, known)} Known: {', '.join(known)}.")
+                raise UnknownNameError(f"no setting '{name}'.{nearest(name, known)} Known: {listed(known)}.")
         return replace(self, **changes)
 
     def learning_rate_factor(self, batch_size: int) -> float:

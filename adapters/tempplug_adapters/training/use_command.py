@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tempplug.errors import ConfigError, MissingDependencyError
+from tempplug.errors import ConfigError, MissingDependencyError, install_command
 from tempplug.parser import Parser
 from tempplug_adapters.ending import ending
 from tempplug_adapters.quoting import shell_word
@@ -127,7 +127,7 @@ def _write_vectors(file: Path, vectors: Tensor, inputs: Inputs) -> None:
         import pyarrow  # type: ignore[import-untyped]
         from pyarrow import parquet
     except ImportError as error:
-        raise MissingDependencyError(f"output={file} needs the package 'pyarrow': pip install pyarrow") from error
+        raise MissingDependencyError(f"output={file} needs the package 'pyarrow': {install_command('graph')}.") from error
     flat = pyarrow.array(vectors.numpy().reshape(-1))
     named = {} if inputs.names is None else {"name": pyarrow.array(list(map(str, inputs.names)))}
     more = {name: pyarrow.array(list(values)) for name, values in inputs.columns.items()}

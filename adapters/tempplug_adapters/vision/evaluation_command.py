@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tempplug.cli import printable
-from tempplug.errors import ConfigError, TempplugError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, TempplugError, UnknownNameError, listed, nearest
 from tempplug.options import options_of
 from tempplug_adapters.ending import ending
 from tempplug_adapters.evaluation.command import EvalCommand, shown_progress
@@ -56,7 +56,7 @@ def run(options: argparse.Namespace, progress: Callable[[float, str], None]) -> 
         raise ConfigError(f"output={output} must be a file that ends in .json.")
     for name in options.evaluations:
         if name not in EVALUATIONS:
-            raise UnknownNameError(f"no evaluation '{name}'.{nearest(name, EVALUATIONS)} Known: {', '.join(EVALUATIONS)}.")
+            raise UnknownNameError(f"no evaluation '{name}'.{nearest(name, EVALUATIONS)} Known: {listed(EVALUATIONS)}.")
     trained, _ = read_backbone(checkpoint)
     make_folder(output.parent, "output")
     if options.plots:

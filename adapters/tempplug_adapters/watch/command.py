@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tempplug.errors import ConfigError, DataError, TempplugError
-from tempplug.parser import Parser
+from tempplug.parser import Parser, columns
 from tempplug_adapters.watch.problems import problems
 
 LOG_FILE, STATE_FILE, SETTINGS_FILE = "log.jsonl", "trainer_state.json", "settings.json"
@@ -30,18 +30,21 @@ OF_TERMS = ("negatives_left_out", "negative_weight")
 _COLUMNS = 48
 _LEVELS = "▁▂▃▄▅▆▇█"
 _CLEAR = "\x1b[H\x1b[J"
+_LINES = {
+    "temperature": "mean over the pairs of the last batch; at a bound, it no longer adapts",
+    "positive_similarity": "mean similarity of the two views of an item; alignment is the same as a squared distance",
+    "negative_similarity": "mean similarity of other items; near 1, all embeddings lie on one point",
+    "gradient_scale": "1 - probability of the positive; near 0, a pair has no gradient any more",
+    "uniformity": "lower values are more spread; -2 to -4 is usual, 0 is a single point (with --log-record full)",
+    "effective_negatives": "effective number of negatives in an anchor's gradient (with --log-record full)",
+    "negatives_left_out": "share of the negatives that terms on negatives leave out; negative_weight is the mean weight of the "
+    "others; both only with such terms",
+}
 _HELP = """\
 OUTPUT_DIR is the folder of `tempplug train`, of a Trainer with the mixin, or of any other Trainer with checkpoints.
 The effect of the temperature on a training shows in these lines, which should be read together:
 
-  temperature          mean over the pairs of the last batch; at a bound, it no longer adapts
-  positive_similarity  mean similarity of the two views of an item; alignment is the same as a squared distance
-  negative_similarity  mean similarity of other items; near 1, all embeddings lie on one point
-  gradient_scale       1 - probability of the positive; near 0, a pair has no gradient any more
-  uniformity           lower values are more spread; -2 to -4 is usual, 0 is a single point (with --log-record full)
-  effective_negatives  effective number of negatives in an anchor's gradient (with --log-record full)
-  negatives_left_out   share of the negatives that terms on negatives leave out; negative_weight is the mean weight of the
-                       others; both only with such terms
+{lines}
 
 Lines that begin with ! report a known problem that appears in the last three logs, and its remedy. Frequent logs
 (--logging-steps) show problems early.
@@ -53,7 +56,7 @@ def main(arguments: list[str]) -> int:
     parser = Parser(
         prog="tempplug watch",
         description="Show temperature, similarities and gradient of a training over its steps, and report problems.",
-        epilog=_HELP,
+        epilog=_HELP.format(lines="\n".join(columns(_LINES.items()))),
     )
     parser.add_argument("output_dir", type=Path, metavar="OUTPUT_DIR", help="folder of the training")
     parser.add_argument("--once", action="store_true", help="show the current state and exit, instead of waiting for more")

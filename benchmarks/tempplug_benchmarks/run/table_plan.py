@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, UnknownNameError, listed, nearest
 from tempplug_benchmarks.run.plan import Run, check_seeds, choose_arms
 from tempplug_benchmarks.suite import Suite, load_suite
 from tempplug_benchmarks.task import Task
@@ -98,7 +98,7 @@ class PaperMap:
         known = {table.number: table for table in self.tables}
         if number not in known:
             raise UnknownNameError(
-                f"paper '{self.key}' has no table '{number}'.{nearest(number, known)} It has: {', '.join(known)}."
+                f"paper '{self.key}' has no table '{number}'.{nearest(number, known)} It has: {listed(known)}."
             )
         return known[number]
 

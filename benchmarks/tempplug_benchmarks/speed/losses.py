@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tempplug import Batch, ContrastiveLoss, LogitMap, Strategy, create_objective
-from tempplug.errors import UnknownNameError, nearest
+from tempplug.errors import UnknownNameError, listed, nearest
 from tempplug.strategies.amcl import AMCL
 from tempplug.types import EngineName, LayoutName
 from tempplug_benchmarks.speed import formulas
@@ -147,7 +147,7 @@ class Loss:
         """Returns an implementation by name, or raises `UnknownNameError`."""
         known = self.implementations()
         if name not in known:
-            raise UnknownNameError(f"unknown implementation '{name}'.{nearest(name, known)} Known are: {', '.join(known)}.")
+            raise UnknownNameError(f"unknown implementation '{name}'.{nearest(name, known)} Known are: {listed(known)}.")
         return known[name]
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 from torch import Tensor
 
-from tempplug.errors import ConfigError, UnknownNameError, nearest
+from tempplug.errors import ConfigError, UnknownNameError, listed, nearest
 from tempplug_adapters.sentence_evaluation.encoding import check_batch_size, encode_distinct
 from tempplug_adapters.sentence_evaluation.logistic_regression import SEED, Classifier
 from tempplug_adapters.sentence_evaluation.sts_data import StsPairs, load_sts, load_sts_subsets
@@ -101,7 +101,7 @@ class SE:
             return self.results
         known = (*TRANSFER_TASKS, *_YEARS, *_BENCHMARKS)
         if name not in known:
-            raise UnknownNameError(f"unknown task '{name}'.{nearest(name, known)} Known here: {', '.join(known)}.")
+            raise UnknownNameError(f"unknown task '{name}'.{nearest(name, known)} Known here: {listed(known)}.")
         self.params.current_task = name
         self.results = self._transfer(name) if name in TRANSFER_TASKS else self._sts(name)
         return self.results
