@@ -112,9 +112,7 @@ class ContrastiveLoss(nn.Module):
         for term in terms:
             term.check_with(self.layout, self.objective)
         if gather and not self.layout.gathers:
-            raise ConfigError(
-                f"gather={gather!r} has no meaning for layout '{self.layout.name}', whose roles are given outright."
-            )
+            raise ConfigError(f"gather={gather!r} has no meaning for layout '{self.layout.name}', whose roles are given.")
         if gather == "ring":
             check_ring(self.layout, self.objective, engine)
         self.reduction, self.gather, self.engine = reduction, gather, check_engine(engine)

@@ -14,12 +14,12 @@ import warnings
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parents[1]
-os.environ["TEMPPLUG_TEST_DEVICE"] = "pretend"
-sys.path[:0] = [str(TESTS), str(TESTS / "parity"), str(TESTS.parent)]
 PLAIN = [("fixed", layout, "infonce", "") for layout in ("two-view", "cross-view", "labels", "masks", "queue")]
 
 
 def main() -> None:
+    os.environ["TEMPPLUG_TEST_DEVICE"] = "pretend"
+    sys.path[:0] = [str(TESTS), str(TESTS / "parity"), str(TESTS.parent)]
     import pretend_device
     import torch
     from covering import every_pair

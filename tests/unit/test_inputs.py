@@ -31,6 +31,7 @@ WORKING: dict[str, tuple[str, str, dict[str, Any]]] = {
     "uncertainty": ("uncertainty", "cross-view", {**VIEWS, "uncertainty": QUEUE[:6, 0]}),
     "positive_mask": ("fixed", "masks", {**VIEWS, **MASKS}),
     "negative_mask": ("fixed", "masks", {**VIEWS, **MASKS}),
+    "targets": ("fixed", "cross-view", {**VIEWS, "targets": OWN.float()}),
     "hard_negative_mask": (
         "fixed",
         "cross-view",
@@ -71,7 +72,7 @@ def test_what_is_no_dense_tensor_of_the_right_kind_here_is_named_with_what_to_wr
     ]
     if not argument.startswith("view"):
         wrong.append((value.tolist(), "is a list; wanted .*: write torch.as_tensor"))
-    if argument in ("view_a", "view_b", "scores", "queue", "hard_negatives"):
+    if argument in ("view_a", "view_b", "scores", "queue", "hard_negatives", "targets"):
         kinds = (torch.int64, torch.uint8, torch.bool, torch.float8_e4m3fn)
         message = r"must be floating point \(float16, bfloat16, float32 or float64\): write"
         wrong += [(value.to(kind), f"of dtype {kind} {message} {argument}.f") for kind in kinds]
