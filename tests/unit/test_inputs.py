@@ -128,7 +128,12 @@ def test_half_types_meet_in_float32() -> None:
         ("view_a", {"view_a": [A, A], "view_b": [B]}, ShapeError, "view_b must be a list of as many"),
         ("view_b", {"view_b": B[:3]}, ShapeError, "view_b has 3 rows where view_a has 6"),
         ("view_a", {"view_b": B[:, :2]}, ShapeError, "view_b has 2 dimensions where view_a has 4."),
-        ("view_a", {"view_b": None}, ShapeError, "layout 'two-view' needs view_b beside view_a."),
+        (
+            "view_a",
+            {"view_b": None},
+            ShapeError,
+            "layout 'two-view' needs view_b beside view_a; scores in place of embeddings go to from_scores.",
+        ),
         ("scores", {"scores": A[0]}, ShapeError, "scores of shape [4] must be [N, M]"),
         ("scores", {"scores": A[:, :0]}, ShapeError, "scores of shape [6, 0] must be [N, M]"),
         ("scores", {"scores": A}, ShapeError, "scores of shape [6, 4] must have at least 6 columns"),

@@ -137,7 +137,7 @@ def _training(info: MethodInfo, recipe: Recipe, words: list[str]) -> dict[str, A
         own = build_parser(info)
         own.others = parser.spellings
         own.refuse(unknown)
-    return vars(parsed)
+    return dict(vars(parsed))
 
 
 def _training_parser(info: MethodInfo) -> Parser:
