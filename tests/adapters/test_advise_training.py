@@ -120,6 +120,13 @@ def test_a_hard_negative_is_trained_on_and_is_a_candidate() -> None:
     assert without.temperatures[1] != beside.temperatures[1], "the loss has it, too"
 
 
+def test_the_candidates_are_the_positives_of_all_pairs() -> None:
+    views = [torch.eye(6)[[0, 1, 2, 3]], torch.eye(6)[[0, 1, 2, 3]] + 0.5 * torch.eye(6)[5]]
+    views[1][3] = views[0][0]  # the positive of a trained pair is nearer to the first anchor than its own
+    run = training._Run("fixed:temperature=0.1", 1.0, of(views).trainee, torch.tensor([2, 3]), 2, 0)
+    assert run.credits(torch.tensor([0, 1])).tolist() == [0, 1]
+
+
 def test_what_is_compared_is_sorted_and_there_once() -> None:
     found = compared(["macl", "fixed:temperature=0.07", "fixed", "macl"])
     temperatures = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.2, 0.5)

@@ -11,6 +11,9 @@ from tempplug_adapters.verdict import MATTERS, Verdict, half_width_of, judge
 ALIKE = 0.5
 """Mean similarity of different pairs above which their mean embedding is in the way (docs/retrieval.md)."""
 
+CEILING = 95.0
+"""Accuracy in percent above which differences have little room."""
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -65,6 +68,11 @@ def advise(courses: Sequence[Course], planned: int, current: float, alike: float
         sentences.append(
             f"Your training is longer, {epochs(planned)} of these pairs: this is the advice at {epochs(lengths[-1])}, "
             "the longest that was measured. A longer --time measures longer ones."
+        )
+    if (highest := max(course.accuracy(epoch) for course in fixed.values())) > CEILING:
+        sentences.append(
+            f"The most accurate temperature finds {highest:.0f} % of the positives, so that differences have little room: more "
+            "pairs, or harder ones, tell temperatures apart better."
         )
     if folds < MOST_FOLDS:
         sentences.append(

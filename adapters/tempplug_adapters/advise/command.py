@@ -21,7 +21,7 @@ _SECONDS = 60.0
 _EPILOG = """\
 A small model is trained on the pairs at each temperature and at three learning rates: all of a static model; otherwise a linear
 head on the embeddings of --model, which stay fixed, or on each matrix. A fifth of the pairs is held out, up to five times.
-Accuracy is the share of held-out anchors whose positive is the most similar of all held-out candidates. The advice is to leave
+Accuracy is the share of held-out anchors whose positive is the most similar of those of all pairs. The advice is to leave
 the current temperature if another one is better by at least a point, beyond the interval for all together.
 
 The best temperature depends on the length of the training, so give --epochs. Two thirds of --time may go into

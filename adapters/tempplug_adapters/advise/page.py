@@ -61,7 +61,7 @@ def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
         trained=f"{1 - HELD_OUT:.0%}",
         folds=repetitions(pairs, courses),
         rates=len(RATES),
-        candidates=f"{int(HELD_OUT * pairs.size):,}",
+        candidates=f"{pairs.size:,}",
         matters=f"{MATTERS:g}",
         level=f"{100 * LEVEL:.0f} %",
     )

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise, product
 from typing import cast
 
@@ -93,9 +94,10 @@ class _Run:
 
     @torch.no_grad()
     def credits(self, held_out: Tensor) -> Tensor:
-        """Returns the credit of each held-out anchor; its candidates are the positives and hard negatives of all of them."""
-        anchors, positives, *others = (torch.nn.functional.normalize(view, dim=1) for view in self.trainee(held_out))
-        similarity = anchors @ torch.cat([positives, *others]).T
+        """Returns the credit of each held-out anchor; its candidates are the positives and hard negatives of all pairs."""
+        normalize = partial(torch.nn.functional.normalize, dim=1)
+        anchors, *others = map(normalize, self.trainee(held_out))
+        similarity = anchors @ torch.cat([*others, *map(normalize, self.trainee(self.train)[1:])]).T
         of_positive = similarity.diagonal()[:, None]
         return (similarity <= of_positive).all(dim=1) / (similarity == of_positive).sum(dim=1)
 
