@@ -105,6 +105,8 @@ def judge(
     else:
         sentence = f"You train at {current}. {best} changes {quantity} by {size}: "
         sentence += "change it" if change else "keep what you have"
+    if known and not deviation and current is not None:
+        sentence = f"You train at {reference}. {best} has the same {quantity} in every measurement: keep what you have"
     if open_question and repeats:
         number = f"about {needed}" if needed else f"more than {_MOST_NEEDED}"
         sentence += f"; a difference of this size needs {number} {repeats} to be seen"

@@ -185,7 +185,7 @@ def test_the_page_has_one_picture_and_every_number(tmp_path: Path) -> None:
     tags = Tags(shown)
     assert (tags.open, tags.tags.count("svg")) == ([], 1)
     assert (
-        "On 1,000 of 4,000 &lt;pairs&gt; &amp; more, for a training of 4 epochs. An epoch of all 4,000 has the steps" in shown
+        "On 1,000 of 4,000 &lt;pairs&gt; &amp; more, for a training of 4 epochs. An epoch of all 4,000 pairs has the" in shown
     )
     words = unescape(re.sub(r"<[^>]+>", " ", shown))
     title = "You train at 0.02. 0.1 changes held-out accuracy by +10.0 ± 1.9 points: change it."

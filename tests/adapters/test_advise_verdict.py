@@ -29,7 +29,7 @@ def test_the_interval_holds_for_all_comparisons_together() -> None:
     ("other", "said"),
     [
         ([69, 70, 69, 69], "-0.8 ± 0.8 points: keep what you have."),  # lower
-        ([70, 71, 69, 70], "+0.0 ± 0.0 points: keep what you have."),  # equal
+        ([70, 71, 69, 70], "0.03 has the same held-out accuracy in every measurement: keep what you have."),  # equal
         ([80, 60, 89, 60], "+2.2 ± 24.3 points: keep what you have."),  # higher, but not surely
         ([70.5, 71.6, 69.5, 70.5], "+0.5 ± 0.1 points: keep what you have."),  # surely higher, but by less than matters
     ],

@@ -97,6 +97,12 @@ def test_a_first_line_that_is_no_header_is_named(tmp_path: Path) -> None:
         assign(open_table(tmp_path / "t.csv"), ROLES)
 
 
+def test_a_table_that_is_a_header_alone_is_said_to_hold_nothing(tmp_path: Path) -> None:
+    of_csv([["query", "positive"]])(tmp_path / "t.csv")
+    with pytest.raises(ConfigError, match=r"t\.csv holds no values below its names of columns, 'query', 'positive'\."):
+        assign(open_table(tmp_path / "t.csv"), ROLES)
+
+
 def test_each_column_has_a_line(tmp_path: Path) -> None:
     of_csv([["id", "query", "pos", "score", "extra"], [1, "a\tb" + "c" * 99, "", 0.5, ""], [2, "c", "d", "", ""]])(
         tmp_path / "t.csv"

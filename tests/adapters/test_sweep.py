@@ -19,6 +19,7 @@ from filelock import Timeout
 
 from tempplug.cli import main
 from tempplug.errors import DataError
+from tempplug_adapters.sweep.command import STRATEGIES, TEMPERATURES
 from tempplug_adapters.sweep.metrics import read_metric
 from tempplug_adapters.sweep.report import draw
 from tempplug_adapters.sweep.runs import Candidate, Trainings
@@ -104,6 +105,14 @@ def test_the_grid_is_run_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ran(tmp_path) == []
 
 
+def test_who_names_temperatures_alone_asks_for_no_strategy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words(tmp_path, PRINTS, "accuracy", "--temperatures", "0.5", "0.2")) == 0
+    assert ran(tmp_path) == ["fixed:temperature=0.5", "fixed:temperature=0.2"]
+    assert capsys.readouterr().out.startswith("2 trainings: 0.5, 0.2\n")
+    assert main([*words(tmp_path, PRINTS, "accuracy"), "--output", str(tmp_path / "usual")]) in (0, 1)
+    assert len(ran(tmp_path)) == len(TEMPERATURES) + len(STRATEGIES)
+
+
 def test_a_sweep_ends_with_a_verdict_in_words_and_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def verdict(*flags: str) -> tuple[str, dict[str, Any]]:
         assert main([*writing(tmp_path), *flags]) == 0
@@ -185,14 +194,14 @@ def test_a_run_without_the_metric_that_others_have_failed(tmp_path: Path, capsys
     for runs in (3, 0):
         assert main(printing(tmp_path, "accuracy", "macl", "temperature-free")) == 1
         assert len(ran(tmp_path)) == runs
-        lines = capsys.readouterr().out.splitlines()
+        _, *lines = capsys.readouterr().out.splitlines()
         assert lines[1].startswith("[2/3] macl: failed: metric=accuracy of ")
         assert lines[1].endswith(" is nan. Remove the folder to train it again.")
         assert lines[2].startswith("[3/3] temperature-free: failed: metric=accuracy was not found in the JSON files of ")
     assert values(tmp_path) == {"fixed:temperature=0.5": [0.75]}
     # the first of all is now one that has the metric, but no number
     assert main(printing(tmp_path, "accuracy", "macl", "temperature-free", temperature="9")) == 1
-    assert [": failed: " in line for line in capsys.readouterr().out.splitlines()] == [True, True, True]
+    assert [": failed: " in line for line in capsys.readouterr().out.splitlines()] == [False, True, True, True]
 
 
 @pytest.mark.parametrize(

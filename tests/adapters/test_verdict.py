@@ -73,12 +73,16 @@ NEEDS = f"{KEEP}; a difference of this size needs"
         (SAME, [0.45, 0.6, 0.6], False, f"+0.05 ± 0.215 {INTERVAL}: {NEEDS} about 26 seeds to be seen."),
         ([0.5], [0.6], False, f"+0.1 (measured once: no interval): {KEEP}."),
         ([0.5, 0.6], [0.6, 0.7], False, f"+0.1 (the same in 2 seeds: no interval): {KEEP}."),
-        (SAME, SAME, False, f"+0 ± 0 {INTERVAL}: {KEEP}."),
     ],
 )
 def test_the_words_about_the_current_one(current: list[float], other: list[float], lower: bool, words: str) -> None:
     verdict = judge_seeds({"0.1": current, "0.05": other}, "0.1", lower_is_better=lower)
     assert verdict.sentence == f"You train at 0.1. 0.05 changes f1 by {words}"
+
+
+def test_equal_measurements_are_called_so() -> None:
+    sentence = judge_seeds({"0.1": SAME, "0.05": SAME}, "0.1").sentence
+    assert sentence == f"You train at 0.1. 0.05 has the same f1 in every measurement: {KEEP}."
 
 
 def test_the_words_where_no_current_one_is_known() -> None:

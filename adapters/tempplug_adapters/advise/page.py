@@ -33,10 +33,21 @@ def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:
         *([f"strategies at {epochs(advice.epoch)}: " + ", ".join(others)] if others else []),
         "",
         advice.verdict.sentence,
-        f"  At {epochs(advice.epoch)}. ± is half of a {100 * LEVEL:.0f} % interval for all temperatures together.",
+        f"  At {epochs(advice.epoch)}.{_share(pairs)}",
+        f"  ± is half of a {100 * LEVEL:.0f} % interval for all temperatures together.",
         *(f"  {sentence}" for sentence in advice.sentences),
         *(f"  {where + ':':<23}{line}" for where, line in advice.lines().items()),
     ]
+
+
+def _share(pairs: Pairs) -> str:
+    """Returns how epochs of the pairs in use compare with those of all, in words; nothing where all are in use."""
+    if pairs.total <= pairs.size:
+        return ""
+    steps = (
+        f" An epoch of all {pairs.total:,} pairs has the steps of {pairs.total / pairs.size:.3g} of the {pairs.size:,} in use."
+    )
+    return steps + " A longer --time, or --max-pairs, takes more." * (2 * pairs.size < pairs.total)
 
 
 def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
@@ -47,9 +58,7 @@ def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
         cells = "".join(f"<td>{course.accuracy(length):.1f}</td>" for length in lengths)
         mark = ' class="chosen"' if course is advice.chosen else ""
         rows.append(f"<tr{mark}><th>{escape(label(course))}</th>{cells}</tr>")
-    origin = f"On {pairs.origin}, for a training of {epochs(advice.epoch)}."
-    if pairs.total > pairs.size:
-        origin += f" An epoch of all {pairs.total:,} has the steps of {pairs.total / pairs.size:.3g} of these."
+    origin = f"On {pairs.origin}, for a training of {epochs(advice.epoch)}.{_share(pairs)}"
     return Template(Path(__file__).with_name("page.html").read_text(encoding="utf-8")).substitute(
         title=escape(advice.verdict.sentence),
         data=escape(origin),

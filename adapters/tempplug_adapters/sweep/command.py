@@ -66,6 +66,8 @@ def main(arguments: list[str]) -> int:
     seeds = dict.fromkeys(options.seeds or [0]) if "{seed}" in options.command else [None]
     compared, current = comparison(options)
     trainings = Trainings(options.command, options.metric, options.output, len(seeds) * len(compared))
+    each = f", each with {len(seeds)} seeds" if len(seeds) > 1 else ""
+    print(f"{trainings.planned} trainings: {', '.join(candidate.label for candidate in compared)}{each}", flush=True)
 
     def work() -> None:
         for seed in seeds:
@@ -83,9 +85,11 @@ def add_comparison(parser: argparse.ArgumentParser, temperatures: tuple[float, .
     add("--metric", required=True, metavar="NAME", help="metric of the task, such as eval_accuracy")
     add("--lower-is-better", action="store_true", help="of the metric (default: higher is better)")
     add("--output", action=Folder, required=True, metavar="DIR", help="folder of results")
-    add("--temperatures", nargs="+", type=float, default=list(temperatures), metavar="T", help="fixed temperatures to compare")
-    listed = " ".join(strategies) or "none"
-    add("--strategies", nargs="*", default=list(strategies), metavar="SPEC", help=f"strategies to compare (default: {listed})")
+    usual = {"temperatures": list(temperatures), "strategies": list(strategies)}
+    parser.set_defaults(usual=usual)
+    add("--temperatures", nargs="+", type=float, metavar="T", help="fixed temperatures to compare")
+    listed = f"{' '.join(strategies)}; with --temperatures none" if strategies else "none"
+    add("--strategies", nargs="*", metavar="SPEC", help=f"strategies to compare (default: {listed})")
     add(
         "--learning-rates",
         nargs="+",
@@ -105,7 +109,11 @@ def comparison(options: argparse.Namespace) -> tuple[list[Candidate], Candidate 
     if (options.learning_rates is not None) != ("{learning_rate}" in options.command):
         raise ConfigError("--learning-rates and {learning_rate} in the command must go together: one of them is missing.")
     current = None if options.current is None else _spec(options.current)
-    specs = [*(_fixed("temperatures", temperature) for temperature in options.temperatures), *options.strategies]
+    strategies = options.strategies
+    if strategies is None:  # who names temperatures alone asks for nothing else
+        strategies = options.usual["strategies"] if options.temperatures is None else []
+    temperatures = options.usual["temperatures"] if options.temperatures is None else options.temperatures
+    specs = [*(_fixed("temperatures", temperature) for temperature in temperatures), *strategies]
     for spec in (*specs, current) if current else specs:
         registry().get(StrategyInfo, parse_spec(spec)[0])
     rates: list[float | None] = [_positive("learning_rates", rate) for rate in options.learning_rates or ()]
