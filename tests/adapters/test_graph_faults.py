@@ -69,7 +69,7 @@ FAULTS = {
         ("--dataset digitz", "no data set 'digitz'. Did you mean 'digits'?"),
         ("--backbone mobilenet-v2", "backbone 'mobilenet-v2' needs weights: pass --weights FILE"),
         ("--weights x.pth", "weights='x.pth' belong to backbone 'mobilenet-v2'"),
-        ("--backbone timm:resnet18", "need the package 'timm': pip install timm"),
+        ("--backbone timm:resnet18", "need the package 'timm': pip install -c constraints.txt timm"),
         ("--frozen-blocks 5", "frozen_blocks=5 must be from 0 to 4"),
         ("--neighbours 41", "neighbours=41 must be from 1 to 40"),
         ("--test-images 9", "test_images=9 must be at least 10, one a class."),

@@ -256,7 +256,7 @@ REFUSED: dict[str, tuple[Make, str, str, str]] = {
         table_of(before=["1.png"], after=["2.png"]),
         "t.csv",
         "train",
-        r"no column is clearly the image\. Name it: --columns image=before .*It has: 'before' \(text, such as '1\.png'\)",
+        r"no column is clearly the image\. Name it: --columns image=before\. It has: 'before' \(text, such as '1\.png'\)",
     ),
     "another split": (
         table_of(path=["1.png", "2.png"], split=["train", "north"]),

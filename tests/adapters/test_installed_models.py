@@ -19,7 +19,9 @@ from tempplug_adapters.images.backbones import create_backbone
 def test_packages_that_lack_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("timm", "torchvision", "lightly"):
         monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(MissingDependencyError, match=f"need the package '{package}': pip install {package}"):
+        with pytest.raises(
+            MissingDependencyError, match=f"need the package '{package}': pip install -c constraints.txt {package}"
+        ):
             create_backbone(f"{package}:resnet18")
 
 

@@ -218,7 +218,7 @@ REFUSED: dict[str, tuple[str, Write, Sequence[str], str]] = {
         "t.jsonl",
         of_lines(*AMAZON_2023),
         DEFAULT,
-        r"no column is clearly the item\. Name it: --columns item=asin .*'parent_asin' \(text, such as 'B0'\)",
+        r"no column is clearly the item\. Name it: --columns item=asin\. .*'parent_asin' \(text, such as 'B0'\)",
     ),
     "Diginetica: sessions or users": (
         "t.csv",
@@ -292,13 +292,13 @@ REFUSED: dict[str, tuple[str, Write, Sequence[str], str]] = {
         "t.csv",
         of_lines("user,rating,timestamp", "a,5,1"),
         DEFAULT,
-        r"clearly the item\. Name it: --columns item=COLUMN .*'rating' \(integer",
+        r"clearly the item\. Name it: --columns item=COLUMN\. .*'rating' \(integer",
     ),
     "pandas: a row number is no user": (
         "t.csv",
         of_pandas({"item": [1, 2], "time": [1, 2]}, "to_csv"),
         DEFAULT,
-        r"clearly the user\. Name it: --columns user=COLUMN .*'Unnamed: 0' \(integer",
+        r"clearly the user\. Name it: --columns user=COLUMN\. .*'Unnamed: 0' \(integer",
     ),
     "csv: a column that does not exist": (
         "t.csv",

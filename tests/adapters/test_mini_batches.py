@@ -184,7 +184,7 @@ def test_a_method_trains_as_with_whole_batches(toys: Path, tmp_path: Path, job: 
     assert parts["loss"] == pytest.approx(whole["loss"], rel=1e-5)
     for name, value in whole["weights"].items():
         if isinstance(value, torch.Tensor):
-            torch.testing.assert_close(parts["weights"][name], value, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(parts["weights"][name], value, rtol=1e-4, atol=5e-5)
 
 
 def test_masked_tokens_are_refused(toys: Path) -> None:

@@ -301,7 +301,7 @@ def test_a_training_improves_chooses_by_held_out_pairs_and_opens_again(
     assert after["held_out_ndcg@10"] > before["held_out_ndcg@10"] + 10
     assert after["toy_ndcg@10"] > before["toy_ndcg@10"] + 5
     courses = [entry["eval_held_out_ndcg@10"] for entry in result["history"] if "eval_held_out_ndcg@10" in entry]
-    assert len(courses) == 7
+    assert len(courses) == 8, "the untrained one, and seven evaluations"
     assert max(courses) == after["held_out_ndcg@10"], "the best encoder is kept"
     assert result["strategy"].startswith("macl:base_temperature=0.05")
     assert load(tmp_path / "out").evaluate(toys) == pytest.approx(after, abs=1e-3)

@@ -135,7 +135,7 @@ def test_other_networks_keep_their_names(tmp_path: Path, monkeypatch: pytest.Mon
         assert set(weights) == {"a.weight", "a.bias", "b.weight", "b.bias"}
         assert torch.equal(weights["b.weight"], shared.weight)
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(MissingDependencyError, match="pip install timm"):
+    with pytest.raises(MissingDependencyError, match=r"pip install -c constraints\.txt timm"):
         load_backbone(source)
 
 

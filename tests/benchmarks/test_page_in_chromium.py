@@ -181,7 +181,7 @@ _OF_DRAWING = """
 (() => {
   const shades = (kind, style) => [...new Set([...document.querySelectorAll(kind)].map(each => getComputedStyle(each)[style]))];
   return [getComputedStyle(document.querySelector('[id^=patch] path')).fill, shades('text', 'fill'),
-    shades('[id^=line2d] > path', 'stroke')];
+    shades('[id^=line2d] > path, [id=curve] > path', 'stroke')];
 })()
 """
 

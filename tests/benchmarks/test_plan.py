@@ -106,7 +106,7 @@ def test_settings_of_one_arm_stand_behind_its_objective() -> None:
         ("fixed@a=1/2", ConfigError, "no slash"),
         ("fixd+dcl", UnknownNameError, "unknown strategy 'fixd'"),
         ("fixed+dlc", UnknownNameError, "unknown objective 'dlc'"),
-        ("fixed+dcl+dclw", UnknownNameError, "unknown negative term 'dclw'"),
+        ("fixed+dcl+dclw", UnknownNameError, "'dclw' is no negative term: pass it as objective='dclw'"),
         ("fixed:temprature=1+dcl", UnknownNameError, "Did you mean 'temperature'"),
         ("amcl:spam=1+dcl", UnknownNameError, "Did you mean 'span'"),
         ("fixed:temperature=0+dcl", ConfigError, "temperature=0 of strategy 'fixed' must be greater than 0"),

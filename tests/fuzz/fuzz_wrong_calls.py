@@ -149,6 +149,8 @@ def case(number: int) -> Verdict:
         both = (torch.zeros(ROWS), torch.zeros(ROWS)) if layout in ("two-view", "symmetric") else torch.zeros(ROWS)
         extra = {"queue": torch.randn(3, DIMENSION), "index": torch.arange(ROWS), "uncertainty": both}
         extra |= {"labels": torch.arange(ROWS) % 3, "positive_mask": own, "negative_mask": ~own}
+        if loss_fn.layout.name == "cross-view":
+            del extra["queue"]  # past candidates, which it takes
         argument = chance.choice([name for name in extra if name not in given])
         named, told = (argument,), f"{told}: superfluous {argument}"
         given[argument] = extra[argument]

@@ -235,7 +235,7 @@ def test_committed_plans_of_cells_can_be_read() -> None:
     files = [
         each
         for each in sorted(STUDIES.glob("*/plans/*.toml"))
-        if "suite" not in tomllib.loads(each.read_text(encoding="utf-8"))
+        if not {"suite", "curves"} & tomllib.loads(each.read_text(encoding="utf-8")).keys()
     ]
     assert files
     for file in files:

@@ -47,7 +47,7 @@ def main(info: MethodInfo, arguments: list[str]) -> int:
         with quietly():
             recipe = info.recipe(parsed.recipe)
             recipe = recipe.changed(**{**config.recipe, **given_settings(parsed, recipe)})
-            if parsed.temperature_strategy == config.strategy:
+            if config.strategy is not None and parsed.temperature_strategy == config.strategy:
                 given = parsed.temperature_args, parsed.temperature_learning_rate
                 parsed.temperature_strategy, parsed.temperature_args = config.changed_strategy(*given), []
             with on_termination(_end):
