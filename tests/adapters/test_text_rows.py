@@ -245,7 +245,7 @@ REFUSED: dict[str, tuple[str, Write, dict[str, Any], str]] = {
     "columns of lines": ("t.txt", of_lines("a", "b"), {"columns": ["a"]}, "columns, where and min_score belong to tables"),
     "one text": ("t.txt", of_lines("a", ""), {}, "holds 1 samples; contrastive training needs at least 2"),
     "no text": ("t.txt", of_lines(""), {}, "t.txt is empty"),
-    "no rows": ("t.csv", of_lines("query,answer"), {}, "no column is clearly the anchor"),
+    "no rows": ("t.csv", of_lines("query,answer"), {}, "holds no values below its names of columns"),
     "a blank line for vectors": (
         "t.csv",
         of_csv([["text"], ["a"], [" "], ["c"]]),

@@ -246,7 +246,7 @@ def _only_one(table: Table, role: Role, roles: Sequence[Role], chosen: Collectio
     alike = (each.name for each in others if each.kinds == role.kinds or (each.of_texts and role.of_texts))
     if len(fitting) == 1 and not any(name in chosen for name in alike) and not _is_first_row(table, fitting[0]):
         return fitting[0]
-    if all(table.kind(column) == MISSING for column in table.names):
+    if table.delimited and all(table.kind(column) == MISSING for column in table.names):
         raise ConfigError(f"{table.path} holds no values below its names of columns, {', '.join(map(quoted, table.names))}.")
     example = next(filter(role.is_usual, fitting), fitting[0] if fitting else "COLUMN")
     header = "" if usual or not table.delimited else " If its first line is no header, write one."
