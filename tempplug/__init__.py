@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         create_objective as create_objective,
         create_strategy as create_strategy,
     )
+    from tempplug.gradient_cache import cached_backward as cached_backward
     from tempplug.layouts import CrossView as CrossView, Labels as Labels, Masks as Masks, Queue as Queue, TwoView as TwoView
     from tempplug.loss import ContrastiveLoss as ContrastiveLoss
     from tempplug.negatives.base import NegativeTerm as NegativeTerm, Pairs as Pairs
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
     from tempplug.strategies.tempnet import TempNet as TempNet
     from tempplug.strategies.uncertainty import Uncertainty as Uncertainty
     from tempplug.term_map import TermMap as TermMap, WeightMap as WeightMap
-    from tempplug.two_passes import cached_backward as cached_backward
     from tempplug.types import Batch as Batch, RowStatistics as RowStatistics, StepRecord as StepRecord
 
 _MODULES = ("metrics", "negatives", "objectives", "strategies", "testing")
@@ -103,7 +103,7 @@ _NAMES = {
     "tempplug.strategies.temperature_free": ("TemperatureFree",),
     "tempplug.strategies.uncertainty": ("Uncertainty",),
     "tempplug.term_map": ("TermMap", "WeightMap"),
-    "tempplug.two_passes": ("cached_backward",),
+    "tempplug.gradient_cache": ("cached_backward",),
     "tempplug.types": ("Batch", "RowStatistics", "StepRecord"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -76,7 +76,9 @@ def of_all_processes(*values: Tensor) -> list[Tensor]:
 
 
 def places(examples: Tensor) -> Tensor:
-    """Returns a number below P for each of P rows, the same for rows of one example; of no example, as that waits for a device.
+    """Returns a number below P for each of P rows: the same for rows of one example, and different for others.
+
+    It never reads how many examples there are, because that would wait for a device.
 
     >>> places(torch.tensor([7, 3, 7]))
     tensor([1, 0, 1])

@@ -160,8 +160,8 @@ class Block:
 class BatchOfBlock(Batch):
     """What a strategy may read of a block; the graph of the rows is made where it reads them.
 
-    ``similarity`` [G] are the means over each anchor's positives, 0 where it has none; ``paired`` [G] says which anchors have
-    some (None: all), and is counted where it is read alone, because that waits for a device.
+    ``similarity`` [G] holds the mean over each anchor's positives, 0 where it has none. ``paired`` [G] says which anchors have
+    a positive (None: all); only `positive_similarity` selects these, because a selection waits for a device.
     """
 
     def __init__(self, block: Block, similarity: Tensor, paired: Tensor | None, rows_of_view_a: int) -> None:

@@ -150,7 +150,7 @@ class ContrastiveLoss(nn.Module):
             hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
             targets: [B, M] for ``cross-view``: how much of its probability row i of view_a should give to each candidate, those
                 of view_b (of all processes), then the queue and the hard negatives; each row sums to 1, or to 0 where it has no
-                positive. Candidates with a target are positives, all others negatives, on which alone terms act.
+                positive. Candidates with a target are positives, the others negatives; terms act on these alone. No gradient.
             of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
                 dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.
 

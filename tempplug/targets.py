@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tempplug.embeddings import unit_rows
-from tempplug.errors import ConfigError, NonFiniteError, ShapeError
-from tempplug.inputs import unread
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.inputs import check_finite, unread
 from tempplug.precision import at_least_float32
 from tempplug.roles import PairRoles
 
@@ -100,28 +100,42 @@ def within_modality(*embeddings: Tensor, temperature: float) -> Tensor:
     return soft_targets(torch.stack([unit @ unit.T for unit in units]).mean(0), temperature)
 
 
-def roles_of_targets(targets: Tensor, rows: int, columns: int) -> PairRoles:
-    """Returns the roles that targets [N, M] give; a row that sums to 0 has no positive.
+def read_targets(targets: Tensor, rows: int, precision: torch.dtype) -> Tensor:
+    """Returns the targets of a call, [N, M], without gradient, in the type that embeddings of ``precision`` are computed in.
 
     Raises:
-        ShapeError: the shape is another one.
-        NonFiniteError: a number is below 0 or NaN, or a row sums to another number than 0 and 1; on a GPU, where looking would
-            wait for the device, nothing is asked.
+        ShapeError: they are no matrix with ``rows`` rows.
+        NonFiniteError: they hold NaN or infinite values; on a GPU, where looking would wait for the device, nothing is asked.
+        ConfigError: a number is below 0, or a row sums to another number than 0 and 1; not asked on a GPU either.
     """
-    if tuple(targets.shape) != (rows, columns):
-        raise ShapeError(
-            f"targets of shape {list(targets.shape)} must be [{rows}, {columns}]: a row for each of view_a's, and a column for "
-            "each candidate, view_b's rows (with gather=True those of all processes) then the queue, then the hard negatives."
+    if targets.ndim != 2 or targets.shape[0] != rows:
+        raise ShapeError(f"targets of shape {list(targets.shape)} must be [{rows}, M]: a row for each of view_a's.")
+    targets = targets.detach().to(torch.promote_types(precision, torch.float32))
+    if unread(targets.device):
+        return targets
+    lowest, sums = float(targets.min()), targets.sum(1)
+    wrong = ~((sums - 1).abs() <= SUM_TOLERANCE) & (sums != 0)
+    if not lowest >= 0 or bool(wrong.any()):
+        check_finite("targets", targets)
+        row = int(wrong.to(torch.uint8).argmax())
+        what = f"row {row} with the sum {float(sums[row]):g}" if lowest >= 0 else f"the number {lowest:g}"
+        raise ConfigError(
+            f"targets holds {what}; wanted numbers of at least 0, each row with the sum 1, or 0 where it has no positive: "
+            "divide rows by their sums, or take tempplug.targets.soft_targets(scores)."
         )
-    targets = at_least_float32(targets.detach())
-    if not unread(targets.device):
-        lowest, sums = float(targets.min()), targets.sum(1)
-        wrong = ~((sums - 1).abs() <= SUM_TOLERANCE) & (sums != 0)
-        if not lowest >= 0 or bool(wrong.any()):
-            row = int(wrong.to(torch.uint8).argmax())
-            what = f"row {row} with the sum {float(sums[row]):g}" if lowest >= 0 else f"the number {lowest:g}"
-            raise NonFiniteError(
-                f"targets holds {what}; wanted numbers of at least 0, each row with the sum 1, or 0 where it has no positive: "
-                "divide rows by their sums, or take tempplug.targets.soft_targets(scores)."
-            )
+    return targets
+
+
+def roles_of_targets(targets: Tensor, candidates: int) -> PairRoles:
+    """Returns the roles that targets [N, M] give, of as many candidates; a row that sums to 0 has no positive.
+
+    Raises:
+        ShapeError: M is another number than that of the candidates.
+    """
+    rows, columns = targets.shape
+    if columns != candidates:
+        raise ShapeError(
+            f"targets of shape {[rows, columns]} must be [{rows}, {candidates}]: a column for each candidate, view_b's rows "
+            "(with gather=True those of all processes), then the queue, then the hard negatives."
+        )
     return PairRoles(anchors=rows, candidates=columns, device=targets.device, targets=targets)

@@ -94,9 +94,10 @@ class RingBuffer(nn.Module):
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.rows[(embeddings.to(self.rows.dtype) @ self.rows.T).argmax(1)]
 
-    def _check(self, name: str, given: Tensor) -> None:
-        if given.ndim != 2 or given.shape[1] != self.rows.shape[1]:
-            raise ShapeError(f"{name} of shape {list(given.shape)} must be [B, {self.rows.shape[1]}] for this ring buffer.")
+    def _check(self, name: str, embeddings: Tensor) -> None:
+        shape, dimension = list(embeddings.shape), self.rows.shape[1]
+        if embeddings.ndim != 2 or shape[1] != dimension:
+            raise ShapeError(f"{name} of shape {shape} must be [B, {dimension}] for this ring buffer.")
 
 
 class PastBatches(RingBuffer):
@@ -169,14 +170,14 @@ def add_past_batches(loss: ContrastiveLoss, size: int) -> PastBatches:
     Raises:
         ConfigError: the size is less than 1; the layout takes no queue; no term reads ``keys=``, or a term reads more.
     """
-    given = f"queue_size={size}"
+    setting = f"queue_size={size}"
     if "queue" not in loss.layout.takes:
-        raise ConfigError(f"{given}: layout '{loss.layout.name}' takes no past batches; 'cross-view' does.")
+        raise ConfigError(f"{setting}: layout '{loss.layout.name}' takes no past batches; 'cross-view' does.")
     read = frozenset().union(*(term.takes for term in loss.terms))
     if "keys" not in read:
-        raise ConfigError(f"{given} needs negatives='same-key', which leaves out past embeddings of the anchor's own text.")
+        raise ConfigError(f"{setting} needs negatives='same-key', which leaves out past embeddings of the anchor's own text.")
     if others := read - {"keys"}:
-        raise ConfigError(f"{given}: past batches have no {', '.join(sorted(others))}=, which a term on negatives reads.")
+        raise ConfigError(f"{setting}: past batches have no {', '.join(sorted(others))}=, which a term on negatives reads.")
     past = PastBatches(size, gather=bool(loss.gather))
     loss.add_module("past_batches", past)
     return past
@@ -201,11 +202,11 @@ def loss_with_past_batches(
     if keys is None or not isinstance(view_b, Tensor):
         raise ConfigError("queue_size= needs view_b, one tensor, and keys=, numbers of its texts, equal for equal ones.")
     by_view = {"view_a": keys, "view_b": keys} if isinstance(keys, Tensor) else dict(keys)
-    given = dict(arguments)
+    with_past = dict(arguments)
     if past.stored:
-        given["queue"] = past.rows[: past.stored].to(view_b.dtype)
-        given["keys"] = {**by_view, "queue": past.keys[: past.stored]}
-    found: Tensor = loss(view_a, view_b, **given)
+        with_past["queue"] = past.rows[: past.stored].to(view_b.dtype)
+        with_past["keys"] = {**by_view, "queue": past.keys[: past.stored]}
+    value: Tensor = loss(view_a, view_b, **with_past)
     with distributed.using_group(loss.group):
         past.enqueue(view_b, by_view["view_b"])
-    return found
+    return value

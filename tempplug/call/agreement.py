@@ -75,7 +75,7 @@ def _spec(part: Part) -> str:
 
 def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the type and dimensions of each argument, as it is after the checks where these convert it."""
-    names = ("view_a", "view_b", "queue", "hard_negatives", "hard_negative_mask")
+    names = ("view_a", "view_b", "queue", "hard_negatives", "hard_negative_mask", "targets")
     tensors = {name: raw.get(name) for name in names} | {"labels": views.labels, "index": views.index}
     pair = views.uncertainty if isinstance(views.uncertainty, tuple) else None
     tensors |= {"uncertainty": None if pair else views.uncertainty}

@@ -36,6 +36,7 @@ from tempplug.layouts import Sizes, Views
 from tempplug.layouts.base import plan_of
 from tempplug.objectives.base import Objective
 from tempplug.strategies.base import Strategy
+from tempplug.targets import read_targets
 from tempplug.transforms import refuse_fake, shared
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -148,7 +149,8 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     )
     if arguments:
         views.positive_mask, views.negative_mask = arguments.get("positive_mask"), arguments.get("negative_mask")
-        views.targets = arguments.get("targets")
+        if "targets" in arguments:  # here, before processes exchange anything, because one of them may refuse its own
+            views.targets = read_targets(arguments["targets"], views.size, precision)
         mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
         if parts.terms:

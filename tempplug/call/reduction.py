@@ -96,7 +96,7 @@ def message_without_negatives(without: int, anchors: int, layout: str, objective
     become = "leave the mean"
     if objective.without_negatives:
         become = "have a loss of their positives alone"
-        become += "" if objective.pair_function is not None else " (at least ln n with n)"
+        become += "" if objective.pair_function is not None else " (0 with one)"
     return (
         f"layout '{layout}' leaves {without} of {anchors} anchors without a negative: under objective '{objective.name}' they "
         f"{become}. Use a larger batch, drop_last=True or a queue."

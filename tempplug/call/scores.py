@@ -22,6 +22,7 @@ from tempplug.negatives.base import NegativeTerm
 from tempplug.options import COLDEST
 from tempplug.precision import at_least_float32
 from tempplug.strategies.base import Strategy
+from tempplug.targets import read_targets
 from tempplug.transforms import refuse_fake
 
 
@@ -63,7 +64,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
         uncertainty=uncertainty,
         positive_mask=arguments.get("positive_mask"),
         negative_mask=arguments.get("negative_mask"),
-        targets=arguments.get("targets"),
+        targets=read_targets(arguments["targets"], size, scores.dtype) if "targets" in arguments else None,
         scores=scores,
         row_arguments=read_row_arguments(parts, arguments, rows),
     )

@@ -146,7 +146,7 @@ class CrossView(PairLayout):
         return tuple(makers[name](sizes, name) for name in self.blocks)
 
     def _of_targets(self, sizes: Sizes) -> BlockPlan:
-        """Returns the block of view_a's rows against all candidates, whose roles the values of ``targets`` decide."""
+        """Returns the block of view_a's rows against all candidates; the values of ``targets`` decide its roles."""
         if self.blocks != ("ab",) or self.hard == "own" or not self.in_batch:
             raise ConfigError(
                 f"targets= needs layout 'cross-view' with directions=ab, hard=shared or ab, and in_batch=true, not "
@@ -162,7 +162,7 @@ class CrossView(PairLayout):
         if views.chunk is not None:
             raise ConfigError("targets= are those of all candidates at once, which gather='ring' never has: use gather=True.")
         columns = sizes.candidates + sizes.queue + sizes.hard if views.scores is None else views.scores.shape[1]
-        return roles_of_targets(views.targets, sizes.rows, columns)
+        return roles_of_targets(views.targets, columns)
 
     def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
         own_hard = self.hard == "own"

@@ -156,7 +156,7 @@ def test_a_search_ends_where_all_others_failed(tmp_path: Path, capsys: pytest.Ca
 
 
 class Simulated:
-    """Trainings whose metric is a true value and noise, of standard deviation 1 without that of the seed."""
+    """Trainings whose metric is a true value, plus noise of standard deviation 1, plus noise that all runs of a seed share."""
 
     def __init__(self, truth: dict[Candidate, float], generator: np.random.Generator) -> None:
         self.truth, self.generator = truth, generator

@@ -158,7 +158,7 @@ ContrastiveLoss(0.1)(a / 0, b)
 ContrastiveLoss(0.1)(a[None], b[None])
     view_a of shape [1, 8, 5] must be [B, D], embeddings one a row, neither number 0: pool the tokens of each row first.
 ContrastiveLoss(0.1)(a[:1], b[:1])
-    layout 'two-view' leaves 2 of 2 anchors without a negative: under objective 'infonce' they have a loss of their positives alone (at least ln n with n). Use a larger batch, drop_last=True or a queue.
+    layout 'two-view' leaves 2 of 2 anchors without a negative: under objective 'infonce' they have a loss of their positives alone (0 with one). Use a larger batch, drop_last=True or a queue.
 ContrastiveLoss(0.1)(a, b, target=labels)
     target= is no argument of this loss, and negatives= names no term that reads it. Did you mean 'targets'?
 ContrastiveLoss(0.1)(a, b, labels=labels)

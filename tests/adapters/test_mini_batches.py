@@ -170,13 +170,13 @@ def trained(job: str, toys: Path, folder: Path, size: int | None) -> dict[str, A
 def test_a_method_trains_as_with_whole_batches(toys: Path, tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = trained(job, toys, tmp_path / "whole", None)
     embedded: list[int] = []
-    original = tempplug.two_passes.EmbeddedParts.__init__
+    original = tempplug.gradient_cache.EmbeddedParts.__init__
 
     def counted(self: Any, *given: Any) -> None:
         original(self, *given)
         embedded.append(len(self.parts))
 
-    monkeypatch.setattr(tempplug.two_passes.EmbeddedParts, "__init__", counted)
+    monkeypatch.setattr(tempplug.gradient_cache.EmbeddedParts, "__init__", counted)
     parts = trained(job, toys, tmp_path / "parts", 5)
     assert embedded[0] == (2 if job == "clip" else 10), "3 · 16 texts, or 8 images and texts"
     assert parts["contrastive_mini_batch_size"] == 5

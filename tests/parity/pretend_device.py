@@ -106,7 +106,7 @@ def install() -> None:
     from tempplug.call import read
 
     _setup_privateuseone_for_python_backend(NAME, backend_module=_Module())
-    # A parameter whose data are replaced would go on to hold the former ones.
+    # Assigning to the data of a parameter would leave `held` as it was.
     # Its own thread, which torch gives a device in a backward pass, may end the process where an error leaves it.
     torch.autograd.set_multithreading_enabled(False)
     torch.__future__.set_swap_module_params_on_conversion(True)

@@ -26,7 +26,7 @@ def test_every_third_case_of_the_matrix_is_the_oracles_on_another_device() -> No
 def test_no_call_waits_for_its_device_after_the_first_and_launches_are_counted() -> None:
     calls = [json.loads(line) for line in _run("tests/parity/device_calls.py").splitlines()]
     assert len(calls) > 200
-    # The mean of a function of the positives needs those that there are, whose number labels and masks decide.
+    # dclw selects the anchors that have a positive; with labels and masks only their values tell how many these are.
     waiting = {call["call"]: call["waits"] for call in calls if call["waits"]}
     assert all("dclw" in name and ("masks" in name or "labels-one-view" in name) for name in waiting), waiting
     launches = {call["call"]: tuple(call["launches"]) for call in calls}

@@ -171,9 +171,10 @@ def test_a_call_without_any_positive_is_0_with_gradients_of_0() -> None:
     ("wanted", "message"),
     [
         (torch.eye(SIZE) * 2, r"targets holds row 0 with the sum 2; wanted"),
-        (torch.eye(SIZE) * torch.nan, r"targets holds the number nan; wanted"),
+        (torch.eye(SIZE) * torch.nan, r"targets holds NaN or infinite values in 9 of 9 rows"),
         (torch.eye(SIZE) * 2 - torch.ones(SIZE, SIZE) / SIZE, r"targets holds the number -0.111111; wanted"),
-        (torch.eye(SIZE, SIZE + 1), r"targets of shape \[9, 10\] must be \[9, 9\]"),
+        (torch.eye(SIZE, SIZE + 1), r"targets of shape \[9, 10\] must be \[9, 9\]: a column"),
+        (torch.eye(SIZE + 1, SIZE), r"targets of shape \[10, 9\] must be \[9, M\]: a row"),
         (torch.eye(SIZE).long(), r"targets of dtype torch.int64 must be floating point"),
     ],
 )
@@ -202,6 +203,19 @@ def test_options_out_of_range_are_refused() -> None:
         make.soft_targets(torch.eye(2), 0)
     with pytest.raises(ConfigError, match=r"share=2 of smoothed targets must lie between 0 and 1"):
         make.smoothed(torch.eye(2), 2)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(
+    ("of_rows", "of_targets"), list(itertools.permutations([torch.float32, torch.float64, torch.float16], 2))
+)
+def test_the_type_of_the_embeddings_decides(engine: Any, of_rows: torch.dtype, of_targets: torch.dtype) -> None:
+    a, b = rows(SIZE, 2, of_rows), rows(SIZE, 3, of_rows)
+    loss = ContrastiveLoss(0.1, layout="cross-view", engine=engine)(a, b, targets=some_targets(SIZE, of_targets))
+    loss.backward()
+    expected = ContrastiveLoss(0.1, layout="cross-view")(a.double(), b.double(), targets=some_targets(SIZE))
+    assert loss.dtype == (torch.float64 if of_rows == torch.float64 else torch.float32)
+    assert loss.item() == pytest.approx(expected.item(), rel=2e-3)
 
 
 def test_a_changed_target_is_found_before_the_backward_pass() -> None:

@@ -128,7 +128,7 @@ def _rates(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
     by_rate = chosen.by_rate.get(epoch, {})
     if len(by_rate) < 2:
         return []
-    rate = max(by_rate, key=lambda each: by_rate[each])
+    rate = max(by_rate, key=by_rate.__getitem__)
     of_rate = by_rate[rate] - min(by_rate.values())
     accuracies = [course.accuracy(epoch) for course in fixed]
     of_temperature = max(accuracies) - min(accuracies)

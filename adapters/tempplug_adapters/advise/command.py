@@ -126,23 +126,24 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _current(given: float | None, texts: bool) -> tuple[float, str]:
-    """Returns the temperature to compare with, and whose it is.
+def _current(temperature: float | None, texts: bool) -> tuple[float, str]:
+    """Returns the current temperature, and where it comes from, in words.
 
     Raises:
-        ConfigError: it is no temperature.
+        ConfigError: the temperature is out of range.
     """
     from tempplug import Fixed
     from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 
-    if given is None and texts:
+    if temperature is None and texts:
         return LIBRARY_TEMPERATURE, "the default of sentence-transformers' MultipleNegativesRankingLoss (--current gives yours)"
-    if given is None:
+    if temperature is None:
         return Fixed().temperature, "the default of tempplug's `fixed` (--current gives yours)"
-    if not 0 < given <= _HIGHEST:
-        scale = f": a scale of {given:g} is the temperature {1 / given:g}" if _HIGHEST < given < math.inf else ""
-        raise ConfigError(f"current={given:g} must be a temperature above 0, at most {_HIGHEST:g}{scale}.")
-    return given, "your temperature"
+    if not 0 < temperature <= _HIGHEST:
+        is_scale = _HIGHEST < temperature < math.inf
+        meant = f": a scale of {temperature:g} is the temperature {1 / temperature:g}" if is_scale else ""
+        raise ConfigError(f"current={temperature:g} must be a temperature above 0, at most {_HIGHEST:g}{meant}.")
+    return temperature, "your temperature"
 
 
 def _progress() -> Callable[[str], None]:

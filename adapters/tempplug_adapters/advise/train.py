@@ -61,7 +61,7 @@ def main(arguments: list[str]) -> int:
             f"metric={options.metric} must not depend on the temperature, as a contrastive loss does: choose another metric; "
             "for a loss of the task, add --lower-is-better."
         )
-    compared, current = comparison(options)
+    compared, current = comparison(options, TEMPERATURES, ())
     challengers = [candidate for candidate in compared if candidate != current]
     if current is None or not challengers:
         raise ConfigError(f"temperatures={options.current} has nothing to compare with: name another temperature.")

@@ -1,4 +1,4 @@
-"""Trainers whose batches are embedded in parts: the loss of `tempplug.cached_backward` inside of a Trainer's own step.
+"""Trainers that embed a batch in parts, as `tempplug.cached_backward` does, within the training step of the Trainer.
 
 ``compute_loss`` embeds without a graph and returns the loss of the embeddings, whose backward pass is the Trainer's own, with
 its scale; the second pass follows it.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.two_passes import MINI_BATCH_SIZE, EmbeddedParts, second_pass
+from tempplug.gradient_cache import MINI_BATCH_SIZE, EmbeddedParts, second_pass
 from tempplug_adapters.huggingface.parameters import sharded_by
 
 # a Trainer for type checkers; at run time, the mixin precedes one in the list of base classes

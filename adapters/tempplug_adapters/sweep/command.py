@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 
 from tempplug.arguments import parse_spec
 from tempplug.errors import ConfigError
@@ -64,7 +65,7 @@ def main(arguments: list[str]) -> int:
     if options.seeds is not None and "{seed}" not in options.command:
         raise ConfigError(f"seeds={' '.join(map(str, options.seeds))} need {{seed}} in the command.")
     seeds = dict.fromkeys(options.seeds or [0]) if "{seed}" in options.command else [None]
-    compared, current = comparison(options)
+    compared, current = comparison(options, TEMPERATURES, STRATEGIES)
     trainings = Trainings(options.command, options.metric, options.output, len(seeds) * len(compared))
     each = f", each with {len(seeds)} seeds" if len(seeds) > 1 else ""
     print(f"{trainings.planned} trainings: {', '.join(candidate.label for candidate in compared)}{each}", flush=True)
@@ -85,9 +86,7 @@ def add_comparison(parser: argparse.ArgumentParser, temperatures: tuple[float, .
     add("--metric", required=True, metavar="NAME", help="metric of the task, such as eval_accuracy")
     add("--lower-is-better", action="store_true", help="of the metric (default: higher is better)")
     add("--output", action=Folder, required=True, metavar="DIR", help="folder of results")
-    usual = {"temperatures": list(temperatures), "strategies": list(strategies)}
-    parser.set_defaults(usual=usual)
-    add("--temperatures", nargs="+", type=float, metavar="T", help="fixed temperatures to compare")
+    add("--temperatures", nargs="+", type=float, metavar="T", help=f"fixed temperatures ({' '.join(map(str, temperatures))})")
     listed = f"{' '.join(strategies)}; with --temperatures none" if strategies else "none"
     add("--strategies", nargs="*", metavar="SPEC", help=f"strategies to compare (default: {listed})")
     add(
@@ -99,8 +98,15 @@ def add_comparison(parser: argparse.ArgumentParser, temperatures: tuple[float, .
     )
 
 
-def comparison(options: argparse.Namespace) -> tuple[list[Candidate], Candidate | None]:
+def comparison(
+    options: argparse.Namespace, temperatures: Sequence[float], strategies: Sequence[str]
+) -> tuple[list[Candidate], Candidate | None]:
     """Returns what is compared, the current one among it, and the current one.
+
+    Args:
+        options: the parsed flags of `add_comparison`, with ``current``.
+        temperatures: that are compared where the flags name none.
+        strategies: that are compared where the flags name neither strategies nor temperatures.
 
     Raises:
         ConfigError: a number is out of range, or the command and the flags do not agree on learning rates.
@@ -109,10 +115,10 @@ def comparison(options: argparse.Namespace) -> tuple[list[Candidate], Candidate 
     if (options.learning_rates is not None) != ("{learning_rate}" in options.command):
         raise ConfigError("--learning-rates and {learning_rate} in the command must go together: one of them is missing.")
     current = None if options.current is None else _spec(options.current)
-    strategies = options.strategies
-    if strategies is None:  # who names temperatures alone asks for nothing else
-        strategies = options.usual["strategies"] if options.temperatures is None else []
-    temperatures = options.usual["temperatures"] if options.temperatures is None else options.temperatures
+    if options.temperatures is not None:  # who names temperatures alone asks for nothing else
+        temperatures, strategies = options.temperatures, ()
+    if options.strategies is not None:
+        strategies = options.strategies
     specs = [*(_fixed("temperatures", temperature) for temperature in temperatures), *strategies]
     for spec in (*specs, current) if current else specs:
         registry().get(StrategyInfo, parse_spec(spec)[0])

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from tempplug.errors import ConfigError, DataError, NonFiniteError, TempplugError
-from tempplug.two_passes import EmbeddedParts
+from tempplug.gradient_cache import EmbeddedParts
 from tempplug_adapters.encoder_checks import check_finite_weights
 from tempplug_adapters.huggingface.callback import LogFile, LossProgress
 from tempplug_adapters.huggingface.mini_batches import TwoPassMixin, check_mini_batches

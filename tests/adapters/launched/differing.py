@@ -46,6 +46,7 @@ LOG_Q = loss("fixed", layout="cross-view", negatives="log-q")
 COUNTED = loss("fixed", layout="cross-view", negatives="log-q:size=9")
 KEY = torch.arange(ROWS)
 HARD = torch.ones(2, DIMENSION)
+TARGETS = torch.eye(ROWS, 2 * ROWS)
 HARD_OF_ROWS = torch.ones(ROWS, 2, DIMENSION)
 PARTS = {"view_a": KEY, "view_b": KEY}
 ALL_PARTS = {**PARTS, "hard_negatives": KEY[:2]}
@@ -111,6 +112,14 @@ def by(good: Any, bad: Any) -> Callable[..., Tensor]:
 DIFFERENT: dict[str, Case] = {
     "no keys": (called(KEYS, {"keys": KEY}), f"keys is '{OF_VIEWS}' in process 0 and absent in process 1"),
     "no labels": (called(LABELS, {"labels": KEY}), "labels is 'int64 [B]' in process 0 and absent in process 1"),
+    "no targets": (
+        called(CROSS, {"targets": TARGETS}),
+        "targets is 'float32 [B, 8]' in process 0 and absent in process 1",
+    ),
+    "targets of another number of candidates": (
+        called(CROSS, {"targets": TARGETS}, {"targets": TARGETS[:, :ROWS]}),
+        "targets is 'float32 [B, 8]' in process 0 and 'float32 [B, 4]' in process 1",
+    ),
     "no hard negatives": (
         called(CROSS, {"hard_negatives": HARD}),
         "hard_negatives is 'float32 [H, 6]' in process 0 and absent in process 1",
@@ -212,6 +221,10 @@ REFUSED: dict[str, Case] = {
     "rows of a row argument": (
         called(KEYS, {"keys": KEY}, {"keys": KEY[1:]}),
         "ShapeError: keys of shape [3] must have 4 rows, as view_a has.",
+    ),
+    "targets that do not sum to 1": (
+        called(CROSS, {"targets": TARGETS}, {"targets": TARGETS * 2}),
+        "ConfigError: targets holds row 0 with the sum 2; wanted numbers of at least 0",
     ),
     "an argument that is not read": (
         called(CROSS, {}, {"labels": KEY}),
