@@ -21,6 +21,7 @@ from tempplug.errors import DataError
 AT = 128
 """The batch that has the learning rate of a model."""
 STARTS = ("vectors", "centred", "shifted", "random", "pretrained")
+TARGETS = ("", "teacher", "half-teacher", "same-query")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +38,12 @@ class Cell:
             and unknown words being 0 as before), ``shifted`` (the same minus the mean embedding of the training pairs,
             padding and unknown words, too), ``pretrained`` (another model than word vectors) or ``random``, for word vectors
             normally distributed with their deviation.
+        targets: shares of the candidates in each query's probability: none, which is all to its own document; ``teacher``, the
+            softmax of the guide's similarities; ``half-teacher``, the mean of both; ``same-query``, the same for all documents
+            of the batch with the same query.
 
     Raises:
-        DataError: ``start`` is none of these.
+        DataError: ``start`` or ``targets`` is none of these.
     """
 
     passes: int
@@ -48,10 +52,13 @@ class Cell:
     hard: bool = False
     start: str = "vectors"
     rate: float | None = None
+    targets: str = ""
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
             raise DataError(f"start={self.start!r} of a cell must be one of {', '.join(STARTS)}.")
+        if self.targets not in TARGETS:
+            raise DataError(f"targets={self.targets!r} of a cell must be one of {', '.join(filter(None, TARGETS))}, or empty.")
 
 
 @dataclass(frozen=True)

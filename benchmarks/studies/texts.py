@@ -20,6 +20,8 @@ from torch.nn import functional
 from transformers import BertModel, PreTrainedTokenizerFast
 
 from studies.text_settings import BERT, GLOVE, TextSettings
+from tempplug.errors import DataError
+from tempplug.targets import of_keys, soft_targets
 from tempplug_adapters.data_files.text_roles import PAIRS
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.huggingface.loading import load_pretrained, load_tokenizer
@@ -39,6 +41,8 @@ HARD = 10
 """A hard negative is the document at this rank for its query by the guide, its own left out."""
 KEPT = 0.5
 """Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
+TEACHER_TEMPERATURE = 0.05
+"""That of a teacher's similarities: the one that all-MiniLM-L6-v2 was trained at."""
 AT_ONCE = 512
 DEFAULTS = TextSettings()
 
@@ -114,15 +118,19 @@ class Pairs:
         queries: those of the n training pairs.
         documents: those of the n training pairs.
         keys: [n] the numbers of their documents.
+        query_keys: [n] the numbers of their queries.
         hard: [n] the pair whose document is the hard negative of each query.
         measured: ``held_out`` and ``test``: a collection, its queries and its documents.
+        guide: [n, D] of the queries and of the documents by the encoder that a plan names; those of a copy are its pair's.
     """
 
     queries: Texts
     documents: Texts
     keys: Tensor
+    query_keys: Tensor
     hard: Tensor
     measured: Mapping[str, tuple[Collection, Texts, Texts]]
+    guide: tuple[Tensor, Tensor] | None
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -140,6 +148,18 @@ class Pairs:
         """Returns the keys of a batch."""
         return {"keys": self.keys[rows]}
 
+    def targets(self, kind: str, rows: Tensor) -> dict[str, Tensor]:
+        """Returns the targets of a batch, [B, B]; see `Cell`. Raises `DataError` for a teacher without a guide."""
+        if kind == "same-query":
+            return {"targets": of_keys(self.query_keys[rows])}
+        if not kind:
+            return {}
+        if self.guide is None:
+            raise DataError(f"targets={kind!r} of a cell need the guide of a plan.")
+        queries, documents = (functional.normalize(each[rows], dim=1) for each in self.guide)
+        taught = soft_targets(queries @ documents.T, TEACHER_TEMPERATURE)
+        return {"targets": taught if kind == "teacher" else (taught + torch.eye(len(rows))) / 2}
+
     def figures(self, model: nn.Module) -> dict[str, float]:
         """Returns nDCG@10 × 100 on held-out pairs and on the test collection."""
         return {name: _ndcg(model, *measured) for name, measured in self.measured.items()}
@@ -151,14 +171,12 @@ class StaticPairs(Pairs):
 
     Attributes:
         start: [V, D] the pretrained vectors of its words.
-        guide: [n, D] of the queries and of the documents by the encoder that a plan names; those of a copy are its pair's.
     """
 
     rate: ClassVar = 0.03
     starts: ClassVar = ("vectors", "centred", "shifted", "random")
 
     start: Tensor
-    guide: tuple[Tensor, Tensor] | None
 
     def model(self, start: str, generator: torch.Generator) -> Words:
         """Returns the word vectors before the training."""
@@ -219,21 +237,18 @@ def load_static(
         return _numbers([each[:LONGEST] or [1] for each in tokenizer(list(those), add_special_tokens=False)["input_ids"]])
 
     queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
-    keys = _keys(pairs)
-    seen = None
-    if guide:
-        encoder = load_encoder(data_dir / guide, max_length=LONGEST)
-        seen = (encoder([pair[0] for pair in pairs]), encoder([pair[1] for pair in pairs]))
+    keys, asked = _keys(pairs, 1), _keys(pairs, 0)
+    seen = _guided_by(guide, pairs, data_dir)
     hard = hard_rows(*(seen or (queries.vectors(start), documents.vectors(start))), keys)
     parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
-    return StaticPairs(queries, documents, keys, hard, parts, start, seen)
+    return StaticPairs(queries, documents, keys, asked, hard, parts, seen, start)
 
 
 @cache
 def load_bert(
     name: str, collection: str, data_dir: Path, most: int, guide: str = "", settings: TextSettings = DEFAULTS
 ) -> BertPairs:
-    """Returns the same for a small BERT, which finds the hard negatives before its training; ``guide`` must be empty."""
+    """Returns the same for a small BERT, which finds the hard negatives before its training unless a plan has a guide."""
     pairs, searched = _read(name, collection, data_dir, most, settings)
     folder = str(data_dir / (settings.encoder or BERT))
     tokenizer = load_tokenizer(folder)
@@ -243,10 +258,18 @@ def load_bert(
         return _numbers(tokenizer(list(those), truncation=True, max_length=LONGEST_BERT)["input_ids"])
 
     queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
-    keys, model = _keys(pairs), Bert(network)
-    hard = hard_rows(encode(model, queries), encode(model, documents), keys)
+    keys, asked, model = _keys(pairs, 1), _keys(pairs, 0), Bert(network)
+    seen = _guided_by(guide, pairs, data_dir)
+    hard = hard_rows(*(seen or (encode(model, queries), encode(model, documents))), keys)
     parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
-    return BertPairs(queries, documents, keys, hard, parts, network)
+    return BertPairs(queries, documents, keys, asked, hard, parts, seen, network)
+
+
+def _guided_by(guide: str, pairs: list[tuple[str, ...]], data_dir: Path) -> tuple[Tensor, Tensor] | None:
+    if not guide:
+        return None
+    encoder = load_encoder(data_dir / guide, max_length=LONGEST)
+    return encoder([pair[0] for pair in pairs]), encoder([pair[1] for pair in pairs])
 
 
 def _read(
@@ -274,9 +297,9 @@ def _numbers(found: list[list[int]]) -> Texts:
     return Texts(torch.tensor([word for each in found for word in each]), torch.tensor([len(each) for each in found]))
 
 
-def _keys(pairs: list[tuple[str, ...]]) -> Tensor:
-    own = {text: number for number, text in enumerate(dict.fromkeys(pair[1] for pair in pairs))}
-    return torch.tensor([own[pair[1]] for pair in pairs])
+def _keys(pairs: list[tuple[str, ...]], place: int) -> Tensor:
+    own = {text: number for number, text in enumerate(dict.fromkeys(pair[place] for pair in pairs))}
+    return torch.tensor([own[pair[place]] for pair in pairs])
 
 
 def hard_rows(queries: Tensor, documents: Tensor, document: Tensor) -> Tensor:

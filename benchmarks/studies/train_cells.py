@@ -79,6 +79,10 @@ class Data(Protocol):
         """Returns further arguments of the loss, those that it ``takes`` and others."""
         ...
 
+    def targets(self, kind: str, rows: Tensor) -> dict[str, Any]:
+        """Returns the targets of a batch, as the argument of the loss; none for the kind ''."""
+        ...
+
     def figures(self, model: nn.Module) -> dict[str, float]:
         """Returns ``held_out`` and ``test``, from 0 to 100."""
         ...
@@ -107,7 +111,7 @@ class CellsPlan:
         cells: settings of `Cell`.
         pairs: most pairs of a data set, drawn from all.
         temperatures: fixed ones of every cell.
-        guide: folder of a sentence encoder below the data folder; empty: the vectors before the training.
+        guide: folder of a sentence encoder below the data folder; empty: the encoder before the training.
         variants: what follows the spec of each fixed temperature in further arms, such as ``+infonce+same-key``.
         candidates: further arms of every cell.
         strategies: specs that run in the cells that differ from the first one in passes alone; ``{passes}`` and ``{twice}`` in
@@ -138,10 +142,8 @@ class CellsPlan:
     def __post_init__(self) -> None:
         if self.model not in MODELS:
             raise DataError(f"model={self.model!r} of a plan must be one of {', '.join(MODELS)}.")
-        if self.guide and self.model != "static":
-            raise DataError(
-                f"guide={self.guide!r} of a plan must be empty for model={self.model!r}: static vectors alone have one."
-            )
+        if self.guide and self.model not in TEXT_MODELS:
+            raise DataError(f"guide={self.guide!r} of a plan must be empty for model={self.model!r}: texts alone have one.")
         if self.texts and self.model not in TEXT_MODELS:
             raise DataError(f"texts of a plan must be absent for model={self.model!r}: {', '.join(TEXT_MODELS)} read texts.")
 
@@ -206,7 +208,7 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / (steps * cell.passes))
     copies = round(cell.noise * batch)
     copied = torch.arange(batch) >= batch - copies
-    temperatures, similarity = [], 0.0
+    temperatures, first = [], {}
     for number in range(cell.passes):
         order = torch.randperm(len(data), generator=generator)
         for step in range(steps):
@@ -215,10 +217,11 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
             inputs = data.inputs(rows, copied, cell.hard, generator)
             views = {name: model(each) for name, each in inputs.items()}
             more: dict[str, Any] = loss_fn.accepted(index=rows, **data.known(loss_fn.takes, rows, inputs))
+            more |= data.targets(cell.targets, rows)
             loss_fn.set_progress(epoch=number + step / steps)
             loss: Tensor = loss_fn(**views, **more)
             if done == 0:
-                similarity = float(loss_fn.record.to_dict()["negative_similarity"])
+                first = loss_fn.record.to_dict()
             if done % EVERY == 0:
                 temperatures.append(float(loss_fn.record.to_dict()["temperature_mean"]))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -227,7 +230,9 @@ def train(data: Data, cell: Cell, arm: str, seed: int) -> dict[str, float]:
             optimizer.zero_grad()
             done += 1
     record = loss_fn.record.to_dict()
-    figures = data.figures(model) | {"steps": done, "temperature": fmean(temperatures), "first_similarity": similarity}
+    figures = data.figures(model) | {"steps": done, "temperature": fmean(temperatures)}
+    if "negative_similarity" in first:  # a teacher's targets make every candidate a positive
+        figures["first_similarity"] = float(first["negative_similarity"])
     return figures | {name: float(record[name]) for name in LAST if name in record}
 
 

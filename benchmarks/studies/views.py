@@ -94,6 +94,10 @@ class Images:
         """Returns nothing: no image has a key."""
         return {}
 
+    def targets(self, kind: str, rows: Tensor) -> dict[str, Any]:
+        """Returns nothing; raises `DataError` for a kind, as texts alone have targets."""
+        return no_targets(kind)
+
     def figures(self, model: nn.Module) -> dict[str, float]:
         """Returns the accuracy of kNN × 100 on held-out images and on those of the test set."""
         network: Any = model
@@ -118,6 +122,13 @@ def load_image_views(name: str, other: str, data_dir: Path, most: int, guide: st
     seen = represent(backbone, trained, size=SIZE)
     hard = hard_rows(seen, seen, torch.arange(most))
     return Images(trained, measured, hard, backbone, create_augmentation("simclr-cifar", SIZE))
+
+
+def no_targets(kind: str) -> dict[str, Any]:
+    """Returns nothing; raises `DataError` for a kind of targets."""
+    if kind:
+        raise DataError(f"targets={kind!r} of a cell must be empty: texts alone have targets.")
+    return {}
 
 
 def _labels(images: ImageSet) -> Tensor:
@@ -211,6 +222,10 @@ class Nodes:
     def known(self, takes: Iterable[str], rows: Tensor, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns nothing: no node has a key."""
         return {}
+
+    def targets(self, kind: str, rows: Tensor) -> dict[str, Any]:
+        """Returns nothing; raises `DataError` for a kind, as texts alone have targets."""
+        return no_targets(kind)
 
     @torch.no_grad()
     def figures(self, model: nn.Module) -> dict[str, float]:
