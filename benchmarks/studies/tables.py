@@ -19,6 +19,7 @@ from studies.plans import plan_rows
 from studies.temperature_law.tables import law_rows, loss_rows
 from studies.temperature_rate_length import tables as rates
 from studies.temperature_rate_length.strategies import strategy_rows
+from studies.which_positives.tables import positive_rows
 from tempplug.errors import DataError
 
 STUDIES = Path(__file__).parent
@@ -72,12 +73,14 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "rate-tries": partial(_by_plan, rates.try_rows),
     "rate-lengths": partial(_by_plan, rates.length_rows),
     "rate-lines": partial(_by_plan, rates.line_rows),
+    "rate-advised": partial(_by_plan, rates.advised_rows),
     "rate-follow": partial(_by_plan, rates.follow_rows),
     "rate-centring": partial(_by_plan, rates.centring_rows),
     "rate-similarity": partial(_by_plan, rates.similarity_rows),
     "rate-strategies": partial(_by_plan, strategy_rows),
     "rate-grid": partial(_by_plan, rates.grid_rows),
     "rate-choices": partial(_by_plan, rates.choice_rows),
+    "positives": partial(_of_plans, positive_rows, ("teacher", "same_query")),
     "library-steps": lambda _: step_rows(),
     "advice-rules": lambda _: advice.rule_rows(advice.read()),
     "advice-gains": lambda _: advice.gain_rows(advice.read()),

@@ -115,8 +115,8 @@ def test_arms_of_a_plan_can_depend_on_the_number_of_passes(data_dir: Path) -> No
     assert plain == {1, 4, 16}
     with pytest.raises(DataError, match="model='bort' of a plan must be one of static, bert, images, nodes"):
         replace(plan, model="bort")
-    with pytest.raises(DataError, match="guide='text/x' of a plan must be empty for model='bert'"):
-        replace(plan, guide="text/x")
+    with pytest.raises(DataError, match="guide='text/x' of a plan must be empty for model='nodes': texts alone have one"):
+        replace(plan, model="nodes", guide="text/x")
 
 
 def measured(cell: Cell, steps: float, best: float, height: float = 50.0) -> Measured:

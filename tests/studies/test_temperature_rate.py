@@ -32,7 +32,14 @@ from studies.temperature_rate_length.grids import (
 )
 from studies.temperature_rate_length.picture import mean_losses
 from studies.temperature_rate_length.strategies import by_strategy, over_fixed, over_same_rates, strategy_rows
-from studies.temperature_rate_length.tables import centring_gains, choice_rows, grid_rows, similarity_rows, threshold_choices
+from studies.temperature_rate_length.tables import (
+    advised_rows,
+    centring_gains,
+    choice_rows,
+    grid_rows,
+    similarity_rows,
+    threshold_choices,
+)
 from studies.text_settings import TextSettings
 from studies.texts import part_of
 from studies.train_cells import CellsPlan
@@ -155,6 +162,19 @@ def test_grids_join_the_cells_that_differ_in_the_rate() -> None:
         ["x", "one", "1", "0.3", "0.3, 5.0"],
     ]
     assert choice_rows({"rate_x": cells})[1] == ["x", "1", "1", "1", "+0.0, +0.0"]
+
+
+def test_the_advice_before_is_beside_what_each_temperature_loses_at_its_best_rate() -> None:
+    figures = {(0.2, 5e-4): (9.0, 80.0), (0.2, 5e-3): (7.0, 99.0), (0.5, 5e-4): (5.0, 60.0), (0.5, 5e-3): (6.0, 72.0)}
+    cells = []
+    for rate in (5e-4, 5e-3):
+        held_out, test = (
+            {f"fixed:temperature={each:g}": figures[each, rate][place] for each in (0.2, 0.5)} for place in (0, 1)
+        )
+        cells.append(Measured("Cora", Cell(passes=4, rate=rate, start="random"), 9, held_out, test))
+    assert advised_rows({"rate_nodes": cells})[1] == [
+        *("nodes", "Cora", "4", "0.2 @ 0.0005", "0.2: +0.0", "0.5: -10.0", "0.5 @ 0.0005: -25.0", "20.0", "11.1")
+    ]
 
 
 def test_a_part_of_a_collection_keeps_what_its_queries_ask_for() -> None:

@@ -32,7 +32,9 @@ from studies.temperature_rate_length.grids import (
 )
 
 Groups = Mapping[str, Sequence[Grid]]
-STARTS = {"vectors": "", "centred": ", centred", "pretrained": ""}
+STARTS = {"vectors": "", "centred": ", centred", "pretrained": "", "random": ""}
+ADVISED = {"bert": Configuration(0.02, 3e-4), "nodes": Configuration(0.5, 5e-4), "images": Configuration(0.1, 3e-3)}
+"""What the guide advised before this study for encoders with one start, at the rate of the earlier studies."""
 GUIDE = {
     "centred": Configuration(0.2, 0.03),
     "vectors": Configuration(0.1, 0.03),
@@ -110,6 +112,30 @@ def line_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
         merged = [grid for own, _ in every for grid in own]
         means = [_lost(merged, [one for _, columns in every for one in columns[place]]) for place in range(4)]
         rows.append([f"**{name}**", "all", *means])
+    return rows
+
+
+def advised_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Returns what each temperature of a grid loses to the best of the grid, each at the rate that held-out data choose for it,
+    what `ADVISED` loses, and how far the rates of its temperature and the temperatures at their best rates lie apart.
+    """
+    rows: list[list[str]] = []
+    for name, grids in groups_of(plans).items():
+        temperatures, advised = temperatures_of(grids), ADVISED[name]
+        if not rows:
+            lost = ["lowest", "middle", "highest"] if len(temperatures) == 3 else [f"τ {each:g}" for each in temperatures]
+            ranges = ["rates at the advised τ", "temperatures at their best rates"]
+            rows.append(
+                ["trained", "data", "passes", "best", *lost, "advised before", *(f"range of {each}" for each in ranges)]
+            )
+        for grid in grids:
+            best = {each: grid.chosen([one for one in grid.test if one.temperature == each]) for each in temperatures}
+            at_rates = [figure for each, figure in grid.test.items() if each.temperature == advised.temperature]
+            at_best = [grid.test[each] for each in best.values()]
+            lost = [f"{each:g}: {grid.regret([best[each]]):+.1f}" for each in temperatures]
+            apart = [f"{100 * (max(each) / min(each) - 1):.1f}" for each in (at_rates, at_best)]
+            before = f"{_shown(advised)}: {grid.regret([advised]):+.1f}"
+            rows.append([name, grid.data, str(grid.cell.passes), _shown(grid.chosen()), *lost, before, *apart])
     return rows
 
 

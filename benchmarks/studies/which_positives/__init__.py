@@ -1,0 +1,1 @@
+"""Which positives: a teacher, several documents a query."""
