@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).with_name("results") / "simulated" / "rules.jsonl"
+TELLING = Path(__file__).with_name("results") / "telling" / "rules.jsonl"
+MOST = 10.0
+"""Per cent of answers that may be wrong, and of data sets without a gain that may get a change."""
 
 
 def read(file: Path = RESULTS) -> list[dict[str, Any]]:
@@ -43,3 +47,63 @@ def gain_rows(lines: Sequence[dict[str, Any]]) -> list[list[str]]:
         of = [line for line in lines if line["rule"] == rule]
         rows.append([f"`{rule}`", *(share((line for line in of if line["gain"] == gain), "within") for gain in gains)])
     return rows
+
+
+Lines = Sequence[dict[str, Any]]
+
+
+def of(lines: Lines, **wanted: object) -> Lines:
+    """Returns the lines with these values."""
+    return [line for line in lines if all(line[name] == value for name, value in wanted.items())]
+
+
+def percent(part: float, whole: float) -> float:
+    """Returns a share in per cent; that of nothing is 0."""
+    return 100 * part / whole if whole else 0.0
+
+
+def faults(lines: Lines) -> tuple[float, float, float]:
+    """Returns, each in per cent: wrong verdicts of all answers, changes where there is no gain, wrong ones of verdicts to keep."""
+
+    def total(name: str, counted: Lines = lines) -> int:
+        return sum(line[name] for line in counted)
+
+    no_gain = of(lines, gain="below 1")
+    return (
+        percent(total("wrong"), total("data_sets")),
+        percent(total("verdicts", no_gain) - total("keep", no_gain), total("data_sets", no_gain)),
+        percent(total("wrong_keep"), total("keep")),
+    )
+
+
+def settings(lines: Lines, schedules: Sequence[object] = (2, 5)) -> list[Lines]:
+    """Returns the lines of each schedule, number of held-out pairs and decay."""
+    keys = dict.fromkeys((line["schedule"], line["held_out"], line["decay"]) for line in lines if line["schedule"] in schedules)
+    return [of(lines, schedule=schedule, held_out=held_out, decay=decay) for schedule, held_out, decay in keys]
+
+
+def told(lines: Lines, schedules: Sequence[object] = (2, 5)) -> float:
+    """Returns the verdicts in per cent of the answers, the mean over settings."""
+    shares = [
+        percent(sum(line["verdicts"] for line in each), sum(line["data_sets"] for line in each))
+        for each in settings(lines, schedules)
+    ]
+    return sum(shares) / len(shares)
+
+
+def worst(lines: Lines, schedules: Sequence[object] = (2, 5)) -> list[float]:
+    """Returns the largest of each of the `faults` over all settings."""
+    return [max(each) for each in zip(*map(faults, settings(lines, schedules)), strict=True)]
+
+
+def qualified(lines: Lines) -> list[tuple[str, float | None]]:
+    """Returns the rules and limits that qualify by the plan, the one that it takes first."""
+    pairs = dict.fromkeys((line["rule"], line["limit"]) for line in lines)
+    found = {pair: each for pair in pairs if max(worst(each := of(lines, rule=pair[0], limit=pair[1]))) <= MOST}
+    shares = {pair: told(each) for pair, each in found.items()}
+    most = max(shares.values(), default=0.0)
+    names = list(dict.fromkeys(rule for rule, _ in pairs))
+    order = {pair: (names.index(pair[0]), math.inf if pair[1] is None else pair[1]) for pair in shares}
+    return sorted(
+        shares, key=lambda pair: (shares[pair] < most - 2, order[pair] if shares[pair] >= most - 2 else -shares[pair])
+    )
