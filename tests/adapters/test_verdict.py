@@ -11,7 +11,7 @@ from scipy.stats import nct, t, ttest_rel
 
 from tempplug_adapters.verdict import judge
 
-judge_seeds = partial(judge, matters=0.0, quantity="f1", unit="", decimals=None, repeats="seeds")
+judge_seeds = partial(judge, quantity="f1")
 
 
 def random_values(generator: np.random.Generator, names: int, seeds: int, gain: float = 0.0) -> dict[str, list[float]]:

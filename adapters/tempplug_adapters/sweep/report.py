@@ -70,16 +70,7 @@ def _verdict(compared: Values, current: Candidate | None, metric: str, lower_is_
         return {}, f"No verdict: a training at {current.label}, the current one, failed."
     if len(whole) < 2:
         return {}, f"No verdict: a training of each but {', '.join(whole) or 'none'} failed."
-    verdict = judge(
-        whole,
-        current.label if current else None,
-        lower_is_better=lower_is_better,
-        matters=0.0,
-        quantity=metric,
-        unit="",
-        decimals=None,
-        repeats="seeds",
-    )
+    verdict = judge(whole, current.label if current else None, quantity=metric, lower_is_better=lower_is_better)
     numbers = {name: None if value == math.inf else value for name, value in asdict(verdict).items()}  # JSON has no infinity
     return numbers, verdict.sentence
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from studies.advice_rule.telling import COUNTS
+
 RESULTS = Path(__file__).with_name("results") / "simulated" / "rules.jsonl"
-TELLING = Path(__file__).with_name("results") / "telling" / "rules.jsonl"
+TELLING, SHRUNKEN = (Path(__file__).with_name("results") / plan / "rules.jsonl" for plan in ("telling", "shrunken"))
 MOST = 10.0
 """Per cent of answers that may be wrong, and of data sets without a gain that may get a change."""
+MATTERS = 2.0
+"""Smallest difference of the share of verdicts that matters, in per cent of the answers."""
 
 
 def read(file: Path = RESULTS) -> list[dict[str, Any]]:
@@ -52,6 +55,15 @@ def gain_rows(lines: Sequence[dict[str, Any]]) -> list[list[str]]:
 Lines = Sequence[dict[str, Any]]
 
 
+def read_telling(file: Path) -> Lines:
+    """Returns the counts of `studies.advice_rule.telling`, a line for each limit, which is infinite if there is none."""
+    return [
+        {**line, "limit": float(limit), **dict(zip(COUNTS, counts, strict=True))}
+        for line in read(file)
+        for limit, counts in line["limits"].items()
+    ]
+
+
 def of(lines: Lines, **wanted: object) -> Lines:
     """Returns the lines with these values."""
     return [line for line in lines if all(line[name] == value for name, value in wanted.items())]
@@ -63,7 +75,7 @@ def percent(part: float, whole: float) -> float:
 
 
 def faults(lines: Lines) -> tuple[float, float, float]:
-    """Returns, each in per cent: wrong verdicts of all answers, changes where there is no gain, wrong ones of verdicts to keep."""
+    """Returns in per cent: wrong verdicts of all answers, changes where there is no gain, wrong ones of verdicts to keep."""
 
     def total(name: str, counted: Lines = lines) -> int:
         return sum(line[name] for line in counted)
@@ -96,14 +108,13 @@ def worst(lines: Lines, schedules: Sequence[object] = (2, 5)) -> list[float]:
     return [max(each) for each in zip(*map(faults, settings(lines, schedules)), strict=True)]
 
 
-def qualified(lines: Lines) -> list[tuple[str, float | None]]:
+def qualified(lines: Lines) -> list[tuple[str, float]]:
     """Returns the rules and limits that qualify by the plan, the one that it takes first."""
     pairs = dict.fromkeys((line["rule"], line["limit"]) for line in lines)
     found = {pair: each for pair in pairs if max(worst(each := of(lines, rule=pair[0], limit=pair[1]))) <= MOST}
     shares = {pair: told(each) for pair, each in found.items()}
     most = max(shares.values(), default=0.0)
     names = list(dict.fromkeys(rule for rule, _ in pairs))
-    order = {pair: (names.index(pair[0]), math.inf if pair[1] is None else pair[1]) for pair in shares}
-    return sorted(
-        shares, key=lambda pair: (shares[pair] < most - 2, order[pair] if shares[pair] >= most - 2 else -shares[pair])
-    )
+    near = [pair for pair, share in shares.items() if share >= most - MATTERS]
+    first = min(near, key=lambda pair: (names.index(pair[0]), pair[1]), default=None)
+    return sorted(shares, key=lambda pair: (pair != first, -shares[pair]))

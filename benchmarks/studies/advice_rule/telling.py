@@ -28,6 +28,10 @@ DRAWN: Array = np.random.default_rng(0).standard_normal((2000, len(TEMPERATURES)
 """Normal variables for the quantile of the largest of correlated differences."""
 
 
+KEYS = ("rule", "schedule", "held_out", "decay", "curves", "gain")
+COUNTS = ("repetitions", "verdicts", "keep", "wrong", "wrong_keep")
+
+
 class Answer(NamedTuple):
     """The temperature, by place, that a rule advises, and how much another may gain over the current one, in points."""
 
@@ -116,10 +120,11 @@ RULES: dict[str, Callable[[Array, int], Answer]] = {
 
 
 def simulate(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields counts of answers by rule, schedule, held-out pairs, decay, half of the curves, gain and limit.
+    """Yields counts of answers by rule, schedule, held-out pairs, decay, half of the curves and gain, and of these by limit.
 
-    ``repetitions`` is how many there were in all; ``verdicts`` counts answers that are one, ``keep`` those that keep the current
-    temperature, ``wrong`` the verdicts for a temperature more than a point below the best, and ``wrong_keep`` those of keep.
+    Of `COUNTS`, ``repetitions`` is how many there were in all; ``verdicts`` counts answers that are one, ``keep`` those that
+    keep the current temperature, ``wrong`` the verdicts for a temperature more than a point below the best, and ``wrong_keep``
+    those of keep.
     """
     generator = np.random.default_rng(plan["seed"])
     current = TEMPERATURES.index(plan["current"])
@@ -151,9 +156,13 @@ def simulate(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
                         wrong=int(wrong),
                         wrong_keep=int(wrong and keep),
                     )
-    names = ("rule", "schedule", "held_out", "decay", "curves", "gain", "limit")
-    for key, count in counts.items():
-        yield {**dict(zip(names, key, strict=True)), "limit": None if key[-1] == math.inf else key[-1], **count}
+    lines: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for (*key, limit), counted in counts.items():
+        line = lines.setdefault(
+            tuple(key), dict(zip(KEYS, key, strict=True)) | {"data_sets": counted["data_sets"], "limits": {}}
+        )
+        line["limits"][f"{limit:g}"] = [counted[name] for name in COUNTS]
+    yield from lines.values()
 
 
 def main() -> None:
