@@ -26,6 +26,8 @@ MISSED = 1.5
 POWER = 0.8
 """Probability with which `Verdict.needed` measurements show the difference."""
 _MOST_NEEDED = 100
+_NOISIEST = 4.0
+"""Standard error in points up to which the rule of `weigh` was simulated."""
 _MEDIAN_OF_SQUARE = 0.455
 """Of a normal variable of variance 1: few temperatures that are far off do not count for the variance of the others."""
 
@@ -138,8 +140,9 @@ def weigh(measured: Mapping[str, ArrayLike], current: str) -> Weighed:
 
     The best of several is partly luck: each difference is multiplied by the share of its variance that is not noise, with the
     variance of the true differences estimated from all. The rule: change if the best likely gains at least `MATTERS` and the
-    lower end of its interval is above 0; keep if it does not and no other gains more than `MISSED` at the upper end of its
-    interval; otherwise the question is open. benchmarks/studies/advice_rule has how often the rule is right.
+    lower end of its interval is above 0; keep if it does not, no other gains more than `MISSED` at the upper end of its
+    interval, and the noise is not above what was simulated; otherwise the question is open. The study
+    benchmarks/studies/advice_rule has how often the rule is right.
 
     Args:
         measured: for each temperature, by its name, [R, N] what was measured in R repetitions with N held-out pairs each, the
@@ -169,12 +172,17 @@ def weigh(measured: Mapping[str, ArrayLike], current: str) -> Weighed:
     best = names[int(means.argmax())]
     gain, half_width = likely[best]
     upper, most = max((each + half, name) for name, (each, half) in likely.items())
-    answer = "open" if gain >= MATTERS or upper > MISSED else "keep"
-    answer = "change" if gain >= MATTERS and gain > half_width else answer
-    words = {"change": "change it", "keep": "keep what you have", "open": f"cannot tell yet, {most} may gain {upper:.1f}"}
+    noise = float(np.sqrt(variances.mean()))
+    answer, words = "keep", "keep what you have"
+    if gain >= MATTERS and gain > half_width:
+        answer, words = "change", "change it"
+    elif gain >= MATTERS or upper > MISSED:
+        answer, words = "open", f"cannot tell yet, {most} may gain {upper:.1f}"
+    elif noise > _NOISIEST:
+        answer, words = "open", f"cannot tell yet, the noise is ± {noise:.1f} points"
     difference = float(means.max())
     size = f"{difference:+.1f} points, " + (f"likely {gain:+.1f} ± {half_width:.1f}" if spread else "no more than chance")
-    sentence = f"You train at {current}. {best} changes held-out accuracy by {size}: {words[answer]}."
+    sentence = f"You train at {current}. {best} changes held-out accuracy by {size}: {words}."
     return Weighed(current, best, difference, likely, answer, sentence)
 
 

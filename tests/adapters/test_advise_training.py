@@ -46,7 +46,7 @@ def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() 
     for course, other in zip(first, again, strict=True):
         assert {1, 2, 3, 4} <= set(course.credits)
         assert all(torch.equal(course.credits[length], other.credits[length]) for length in course.credits)
-        assert len(course.credits[1]) == 2 * 40, "two folds of a fifth each"
+        assert course.credits[1].shape == (2, 40), "two folds of a fifth each"
         assert course.accuracy(max(course.credits)) > course.accuracy(1) + 10
     assert first[0].temperatures == pytest.approx(dict.fromkeys(first[0].temperatures, 0.1))
     assert first[1].temperatures[4] != pytest.approx(first[1].temperatures[1])
@@ -92,7 +92,7 @@ def test_a_training_ends_in_time_and_says_how_long_it_will_take() -> None:
     said: list[str] = []
     (course,) = train(of(hidden_pairs()), ["fixed:temperature=0.1"], 16, 32, 0.001, said.append)
     assert list(course.credits) == [1]
-    assert len(course.credits[1]) == 2 * 40
+    assert course.credits[1].shape == (2, 40)
     assert [line.partition(";")[0] for line in said] == [f"{done} of 6 trainings done" for done in range(1, 7)]
     assert said[-1].endswith("; about 0 s left")
 

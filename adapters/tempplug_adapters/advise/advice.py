@@ -64,8 +64,9 @@ def advise(courses: Sequence[Course], planned: int, current: float, alike: float
         verdict = replace(verdict, answer="open", sentence=sentence)
     chosen = fixed[verdict.best if verdict.answer == "change" else verdict.current]
     likely = _weigh({label(course): course for course in courses}, label(chosen), epoch).likely
+    others = [name for name in fixed if name not in (label(chosen), verdict.current)]
     sentences = [
-        *_temperatures({name: likely[name] for name in fixed if name not in (label(chosen), verdict.current)}, label(chosen)),
+        *_temperatures({name: likely[name] for name in others}, fixed, chosen, epoch),
         *_rates(list(fixed.values()), chosen, epoch),
         *_strategies({name: likely[name] for name in likely if name not in fixed}, label(chosen)),
         _length(fixed, chosen, epoch),
@@ -113,16 +114,16 @@ def _clearly(gain: float, half_width: float) -> bool:
     return gain >= MATTERS and gain > half_width
 
 
-def _temperatures(likely: dict[str, tuple[float, float]], chosen: str) -> list[str]:
+def _temperatures(likely: dict[str, tuple[float, float]], fixed: dict[str, Course], chosen: Course, epoch: int) -> list[str]:
     """Returns which temperatures are clearly worse than the chosen one, by how much the worst, and which are not."""
     alike = [name for name, (gain, half_width) in likely.items() if not _clearly(-gain, half_width)]
     if len(alike) == len(likely):
-        return [f"No other temperature is clearly worse than {chosen}."]
-    worst = min(likely, key=lambda name: likely[name][0])
-    loss, half_width = -likely[worst][0], likely[worst][1]
+        return [f"No other temperature is clearly worse than {label(chosen)}."]
+    worst = min(likely.keys() - set(alike), key=lambda name: fixed[name].accuracy(epoch))
+    loss = chosen.accuracy(epoch) - fixed[worst].accuracy(epoch)
     return [
-        f"Not clearly worse than {chosen}: {', '.join(alike) or 'none'}.",
-        f"A wrong temperature costs points: {worst} is {loss:.1f} ± {half_width:.1f} below.",
+        f"Not clearly worse than {label(chosen)}: {', '.join(alike) or 'none'}.",
+        f"A wrong temperature costs points: {worst} is {loss:.1f} below.",
     ]
 
 

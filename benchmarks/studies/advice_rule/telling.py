@@ -85,10 +85,11 @@ def clear(credits: Array, current: int, *, level: float, together: str, repeated
     return Answer(int(others[best]) if change else current, float((means + half_widths).max()))
 
 
-def shrunken(credits: Array, current: int, *, level: float | None = None) -> Answer:
+def shrunken(credits: Array, current: int, *, level: float | None = None, most: float = math.inf) -> Answer:
     """Changes for a difference of at least a point after shrinking all towards 0, as the plans say.
 
     With a level, the credible interval of the measured best must be above 0, too; where only that is missing, no limit holds.
+    ``most`` is how many standard errors a difference may lose.
     """
     others = np.delete(np.arange(len(credits)), current)
     differences = credits[others] - credits[current]
@@ -97,6 +98,9 @@ def shrunken(credits: Array, current: int, *, level: float | None = None) -> Ans
     spread = max(0.0, float(np.median(means**2)) / 0.455 - float(variance.mean()))  # 0.455: median of a squared normal
     shares = spread / (spread + variance)
     likely, deviations = shares * means, np.sqrt(shares * variance)
+    bounds = np.sign(means) * (np.abs(means) - most * np.sqrt(variance))
+    held = np.abs(means) - most * np.sqrt(variance) > np.abs(likely)
+    likely, deviations = np.where(held, bounds, likely), np.where(held, np.sqrt(variance), deviations)
     best = int((likely if level is None else means).argmax())
     gains = likely[best] >= MATTERS
     certain = level is None or likely[best] > norm.ppf((1 + level) / 2) * deviations[best]
@@ -116,6 +120,7 @@ RULES: dict[str, Callable[[Array, int], Answer]] = {
     "shrunken-80": partial(shrunken, level=0.8),
     "shrunken-90": partial(shrunken, level=0.9),
     "shrunken-95": partial(shrunken, level=0.95),
+    "limited-80": partial(shrunken, level=0.8, most=2.0),
 }
 
 
