@@ -28,6 +28,8 @@ POWER = 0.8
 _MOST_NEEDED = 100
 _NOISIEST = 4.0
 """Standard error in points up to which the rule of `weigh` was simulated."""
+_MOST_LOST = 2.0
+"""Standard errors that a difference loses at most when it is shrunk."""
 _MEDIAN_OF_SQUARE = 0.455
 """Of a normal variable of variance 1: few temperatures that are far off do not count for the variance of the others."""
 
@@ -139,10 +141,10 @@ def weigh(measured: Mapping[str, ArrayLike], current: str) -> Weighed:
     """Compares the current temperature with all others by differences that are shrunk towards 0 (empirical Bayes).
 
     The best of several is partly luck: each difference is multiplied by the share of its variance that is not noise, with the
-    variance of the true differences estimated from all. The rule: change if the best likely gains at least `MATTERS` and the
-    lower end of its interval is above 0; keep if it does not, no other gains more than `MISSED` at the upper end of its
-    interval, and the noise is not above what was simulated; otherwise the question is open. The study
-    benchmarks/studies/advice_rule has how often the rule is right.
+    variance of the true differences estimated from all, but loses at most two standard errors (Efron and Morris 1971,
+    limited translation). The rule: change if the best likely gains at least `MATTERS` and the lower end of its interval is
+    above 0; keep if it does not, no other gains more than `MISSED` at the upper end of its interval, and the noise is not
+    above what was simulated; otherwise the question is open. benchmarks/studies/advice_rule has how often this is right.
 
     Args:
         measured: for each temperature, by its name, [R, N] what was measured in R repetitions with N held-out pairs each, the
@@ -164,11 +166,11 @@ def weigh(measured: Mapping[str, ArrayLike], current: str) -> Weighed:
     variances = variances.clip(min=1e-9)
     spread = max(0.0, np.median(means**2) / _MEDIAN_OF_SQUARE - variances.mean())
     shares = spread / (spread + variances)
-    half_widths = NormalDist().inv_cdf((1 + CREDIBLE) / 2) * np.sqrt(shares * variances)
-    likely = {
-        name: (float(share * mean), float(half))
-        for name, share, mean, half in zip(names, shares, means, half_widths, strict=True)
-    }
+    shrunken, least = shares * abs(means), abs(means) - _MOST_LOST * np.sqrt(variances)
+    gains = np.sign(means) * np.maximum(shrunken, least)
+    deviations = np.sqrt(np.where(shrunken < least, 1.0, shares) * variances)
+    half_widths = NormalDist().inv_cdf((1 + CREDIBLE) / 2) * deviations
+    likely = {name: (float(gain), float(half)) for name, gain, half in zip(names, gains, half_widths, strict=True)}
     best = names[int(means.argmax())]
     gain, half_width = likely[best]
     upper, most = max((each + half, name) for name, (each, half) in likely.items())
@@ -181,7 +183,7 @@ def weigh(measured: Mapping[str, ArrayLike], current: str) -> Weighed:
     elif noise > _NOISIEST:
         answer, words = "open", f"cannot tell yet, the noise is ± {noise:.1f} points"
     difference = float(means.max())
-    size = f"{difference:+.1f} points, " + (f"likely {gain:+.1f} ± {half_width:.1f}" if spread else "no more than chance")
+    size = f"{difference:+.1f} points, " + (f"likely {gain:+.1f} ± {half_width:.1f}" if half_width else "no more than chance")
     sentence = f"You train at {current}. {best} changes held-out accuracy by {size}: {words}."
     return Weighed(current, best, difference, likely, answer, sentence)
 

@@ -233,20 +233,22 @@ def test_without_files_it_advises_on_digits(run: Callable[..., str]) -> None:
 
 
 @pytest.mark.slow
-def test_on_the_digits_a_bad_temperature_is_to_be_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["advise", "--max-pairs", "500", "--current", "0.007", "--time", "200", "--output", str(tmp_path / "a.html")]
+def test_on_the_digits_a_bad_temperature_is_to_be_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("LONGEST", 8), ("LEAST_STEPS", 8), ("MOST_FOLDS", 3)):
+        monkeypatch.setattr(training, name, value)
+    command = ["advise", "--max-pairs", "600", "--current", "2", "--time", "200", "--output", str(tmp_path / "a.html")]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("compared with: 0.007, your temperature\n500 handwritten digits of scikit-learn")
+    assert printed.startswith("compared with: 2, your temperature\n600 handwritten digits of scikit-learn")
     head, *rows = (line.split() for line in printed.splitlines()[3:10])
     (at,) = [row[2:] for row in rows if row and row[0] == ">"]
     scores = dict(zip(head[1:], map(float, at), strict=True))
-    advised = re.search(
-        r"^You train at 0\.007\. (\S+) changes held-out accuracy by \+(\S+) points, .*: change it", printed, re.M
-    )
+    advised = re.search(r"^You train at 2\. (\S+) changes held-out accuracy by \+(\S+) points, .*: change it", printed, re.M)
     assert advised
     assert scores[advised[1]] == max(scores.values())
-    assert scores[advised[1]] - scores["0.007"] == pytest.approx(float(advised[2]), abs=0.11)
+    assert scores[advised[1]] - scores["2"] == pytest.approx(float(advised[2]), abs=0.11)
 
 
 def test_the_text_is_printed_before_the_page_is_drawn_and_without_matplotlib_too(

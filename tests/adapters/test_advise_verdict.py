@@ -40,8 +40,13 @@ def likely_gains(values: dict[str, list[list[float]]], current: str) -> dict[str
     more = max(0.0, fmean(between[name] - noise[name] for name in noise))
     noise = {name: each + more for name, each in noise.items()}
     spread = max(0.0, median(mean**2 for mean in means.values()) / 0.455 - fmean(noise.values()))
-    shares = {name: spread / (spread + each) for name, each in noise.items()}
-    return {name: (shares[name] * means[name], Z_90 * (shares[name] * noise[name]) ** 0.5) for name in means}
+    gains = {}
+    for name, mean in means.items():
+        share, error = spread / (spread + noise[name]), noise[name] ** 0.5
+        gains[name] = (share * mean, Z_90 * share**0.5 * error)
+        if abs(mean) - 2 * error > share * abs(mean):
+            gains[name] = (mean - 2 * error if mean > 0 else mean + 2 * error, Z_90 * error)
+    return gains
 
 
 @pytest.mark.parametrize("run_noise", [0.0, 3.0])
@@ -55,6 +60,15 @@ def test_differences_are_shrunk_as_the_formula_says(run_noise: float) -> None:
         assert figures[1] > 0
     assert weighed.best == "3"
     assert 0 < weighed.likely["3"][0] < weighed.difference
+
+
+@pytest.mark.parametrize("gain", [8.0, -8.0])
+def test_one_that_stands_out_alone_is_not_taken_for_luck(gain: float) -> None:
+    values = measured(np.random.default_rng(6), 70.0, 70.0, 70.05, 69.95, 70.0, 70.0 + gain)
+    weighed, expected = weigh(values, "0"), likely_gains(values, "0")
+    assert weighed.likely["5"] == pytest.approx(expected["5"])
+    assert abs(weighed.likely["5"][0]) > 7
+    assert weighed.answer == ("change" if gain > 0 else "keep")
 
 
 def test_noise_between_trainings_widens_the_interval() -> None:
@@ -76,7 +90,8 @@ def plus(*gains: float) -> list[list[float]]:
         ([plus(0.5, 0.6, 0.5, 0.4), plus(-4, -4, -5, -3)], "keep", "+0.5 points, likely +0.5 ± 0.1: keep what you have."),
         ([plus(-1, -1, -1, -1), plus(-4, -4, -5, -3)], "keep", "-1.0 points, likely -1.0 ± 0.0: keep what you have."),
         ([SAME, SAME], "keep", "+0.0 points, no more than chance: keep what you have."),
-        ([plus(9, -7, 9, -7), plus(-9, 7, -8, 8)], "keep", "+1.0 points, no more than chance: keep what you have."),
+        ([plus(9, -7, 9, -7), plus(-9, 7, -8, 8)], "open", "no more than chance: cannot tell yet, the noise is ± 4.6 points."),
+        ([plus(5, -3, 5, -3), plus(-5, 3, -4, 4)], "keep", "+1.0 points, no more than chance: keep what you have."),
         ([plus(9, 0, -1, 4), plus(-9, -9, -5, -9)], "open", ": cannot tell yet, 1 may gain "),
         ([plus(4, 0, -1, 0), plus(-9, -9, -5, -9)], "open", ": cannot tell yet, 1 may gain "),
     ],

@@ -97,10 +97,10 @@ def shrunken(credits: Array, current: int, *, level: float | None = None, most: 
     means = differences.mean(axis=(1, 2))
     spread = max(0.0, float(np.median(means**2)) / 0.455 - float(variance.mean()))  # 0.455: median of a squared normal
     shares = spread / (spread + variance)
-    likely, deviations = shares * means, np.sqrt(shares * variance)
-    bounds = np.sign(means) * (np.abs(means) - most * np.sqrt(variance))
-    held = np.abs(means) - most * np.sqrt(variance) > np.abs(likely)
-    likely, deviations = np.where(held, bounds, likely), np.where(held, np.sqrt(variance), deviations)
+    bounds = np.abs(means) - most * np.sqrt(variance)
+    held = bounds > shares * np.abs(means)
+    likely = np.sign(means) * np.where(held, bounds, shares * np.abs(means))
+    deviations = np.sqrt(np.where(held, 1.0, shares) * variance)
     best = int((likely if level is None else means).argmax())
     gains = likely[best] >= MATTERS
     certain = level is None or likely[best] > norm.ppf((1 + level) / 2) * deviations[best]
