@@ -80,6 +80,8 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "rate-choices": partial(_by_plan, rates.choice_rows),
     "library-steps": lambda _: step_rows(),
     "advice-rules": lambda _: advice.rule_rows(advice.read()),
+    "advice-telling": lambda _: advice.telling_rows(),
+    "advice-answers": lambda _: advice.answer_rows(),
     "advice-gains": lambda _: advice.gain_rows(advice.read()),
     "plans": lambda _: plan_rows(STUDIES),
 }

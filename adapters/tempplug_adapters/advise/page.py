@@ -15,7 +15,7 @@ from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_adapters.verdict import CREDIBLE, MATTERS, MISSED
 
 _ACCURACY = "accuracy on held-out pairs, %"
-_LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 8
+_LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 7
 
 
 def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:

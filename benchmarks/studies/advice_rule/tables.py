@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 from studies.advice_rule.telling import COUNTS
 
 RESULTS = Path(__file__).with_name("results") / "simulated" / "rules.jsonl"
-TELLING, SHRUNKEN = (Path(__file__).with_name("results") / plan / "rules.jsonl" for plan in ("telling", "shrunken"))
+TELLING, SHRUNKEN, LIMITED = (
+    Path(__file__).with_name("results") / plan / "rules.jsonl" for plan in ("telling", "shrunken", "limited")
+)
 MOST = 10.0
 """Per cent of answers that may be wrong, and of data sets without a gain that may get a change."""
 MATTERS = 2.0
@@ -118,3 +121,37 @@ def qualified(lines: Lines) -> list[tuple[str, float]]:
     near = [pair for pair, share in shares.items() if share >= most - MATTERS]
     first = min(near, key=lambda pair: (names.index(pair[0]), pair[1]), default=None)
     return sorted(shares, key=lambda pair: (pair != first, -shares[pair]))
+
+
+def telling_rows() -> list[list[str]]:
+    """Returns, for the rules of the later plans, the worst shares over all settings and the shares of verdicts."""
+    shown = [
+        (TELLING, "bonferroni", math.inf),
+        (TELLING, "bonferroni", 3.0),
+        (TELLING, "dunnett", 3.0),
+        (TELLING, "repeated-80", 2.0),
+    ]
+    shown += [(TELLING, "shrunken", math.inf)]
+    shown += [(SHRUNKEN, f"shrunken-{level}", 1.5) for level in (80, 90, 95)] + [(LIMITED, "limited-80", 1.5)]
+    rows = [["rule", "limit", "wrong", "changed for nothing", "wrong of keep", "verdicts: two", "five", "adaptive"]]
+    for file, rule, limit in shown:
+        lines = of(read_telling(file), curves="confirm", rule=rule, limit=limit)
+        figures = (*worst(lines), *(told(lines, [schedule]) for schedule in (2, 5, "adaptive")))
+        rows.append([f"`{rule}`", "none" if limit == math.inf else f"{limit:g}", *(f"{figure:.1f}" for figure in figures)])
+    return rows
+
+
+def answer_rows() -> list[list[str]]:
+    """Returns how often the rule of the command gives which answer, by setting, without and with something to gain."""
+    rows = [["held-out pairs, repetitions, decay", "keep", "cannot tell", "change", "change", "cannot tell", "keep"]]
+    lines = of(read_telling(LIMITED), curves="confirm", rule="limited-80", limit=1.5)
+    for setting in settings(lines):
+        first = setting[0]
+        cells = []
+        for gained in (False, True):
+            some = [line for line in setting if (line["gain"] != "below 1") == gained]
+            whole, verdicts, keep = (sum(line[name] for line in some) for name in ("data_sets", "verdicts", "keep"))
+            shares = [percent(part, whole) for part in (keep, whole - verdicts, verdicts - keep)]
+            cells += [f"{share:.1f}" for share in (shares[::-1] if gained else shares)]
+        rows.append([f"{first['held_out']}, {first['schedule']}, {first['decay']:g}", *cells])
+    return rows
