@@ -34,12 +34,14 @@ def of(views: Sequence[Tensor]) -> Pairs:
 
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trains for at most eight epochs, with two folds."""
-    for name, value in (("LONGEST", 8), ("LEAST_STEPS", 8), ("MOST_FOLDS", 2)):
+    """Trains for at most four epochs, with two folds."""
+    for name, value in (("LONGEST", 4), ("LEAST_STEPS", 4), ("MOST_FOLDS", 2)):
         monkeypatch.setattr(training, name, value)
 
 
-def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() -> None:
+def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LONGEST", 8)
+    monkeypatch.setattr(training, "RATES", (3.0,))
     pairs = of(hidden_pairs())
     specs = ["fixed:temperature=0.1", "learnable"]
     first, again = (train(pairs, specs, 16, 3) for _ in range(2))
@@ -111,7 +113,8 @@ def test_lengths_double_and_contain_the_planned(
     assert list(course.credits) == list(course.temperatures) == lengths
 
 
-def test_a_hard_negative_is_trained_on_and_is_a_candidate() -> None:
+def test_a_hard_negative_is_trained_on_and_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LONGEST", 1)
     anchors, positives = hidden_pairs()
     untrained = of([anchors, anchors, anchors])
     (course,) = train(untrained, ["fixed:temperature=0.1"], 16, 1)
