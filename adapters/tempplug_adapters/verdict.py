@@ -107,7 +107,7 @@ def judge(
         sentence += "they differ clearly" if change else "they do not differ clearly"
     else:
         sentence = f"You train at {current}. {best} changes {quantity} by {size}: "
-        sentence += "change it" if change else "keep what you have"
+        sentence += "change it" if change else "cannot tell yet" if needed else "keep what you have"
     if known and not deviation and current is not None:
         sentence = f"You train at {reference}. {best} has the same {quantity} in every measurement: keep what you have"
     if open_question:
