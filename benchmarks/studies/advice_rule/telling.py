@@ -162,10 +162,9 @@ def simulate(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
                         wrong_keep=int(wrong and keep),
                     )
     lines: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for (*key, limit), counted in counts.items():
-        line = lines.setdefault(
-            tuple(key), dict(zip(KEYS, key, strict=True)) | {"data_sets": counted["data_sets"], "limits": {}}
-        )
+    for (*first, limit), counted in counts.items():
+        named = dict(zip(KEYS, first, strict=True))
+        line = lines.setdefault(tuple(first), named | {"data_sets": counted["data_sets"], "limits": {}})
         line["limits"][f"{limit:g}"] = [counted[name] for name in COUNTS]
     yield from lines.values()
 
