@@ -66,8 +66,7 @@ def draw(truth: Array, anchors: int, repetitions: int, decay: float, run_noise: 
         accuracy = truth.ravel() + run_noise * generator.standard_normal(truth.size)
         latent = factor @ generator.standard_normal((truth.size, anchors))
         right.append(latent < norm.ppf(np.clip(accuracy, EDGE, 100 - EDGE) / 100)[:, None])
-    credits: Array = 100.0 * np.stack(right, axis=1).reshape(*truth.shape, repetitions, anchors)
-    return credits
+    return np.asarray(100.0 * np.stack(right, axis=1), dtype=np.float64).reshape(*truth.shape, repetitions, anchors)
 
 
 def at_best_rates(right: Array) -> Array:
