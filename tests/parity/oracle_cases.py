@@ -65,7 +65,8 @@ SIGMOID = ["sigmoid", "sigmoid:initial_bias=-3", "sigmoid:relative_bias=true,ini
 DUAL = ["dual-temperature:second_temperature=1.5", "dual-temperature"]
 SIZE = 2100
 GLOBAL = [f"sogclr:size={SIZE},gamma=0.3", f"sogclr:size={SIZE},gamma=0.6,eps=0.01,rho=2,relative=false"]
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *GLOBAL, "reweighted", *SIGMOID, *DUAL]
+MARGINS = ["infonce:margin=0.4,margin_kind=angular", "infonce:margin=0.2"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *MARGINS, *GLOBAL, "reweighted", *SIGMOID, *DUAL]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]

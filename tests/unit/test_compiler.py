@@ -69,7 +69,7 @@ TERMS = [
 ]
 OBJECTIVES = [
     *("infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2", "sigmoid"),
-    "sogclr:size=2100",
+    *("sogclr:size=2100", "infonce:margin=0.3,margin_kind=angular"),
 ]
 # Every layout with two lists of terms, other ones than in the test of exports; the tracing of gradients is slow.
 CASES = list(islice(zip(cycle(LAYOUTS), cycle(TERMS), strict=False), 3 * len(LAYOUTS), 5 * len(LAYOUTS)))

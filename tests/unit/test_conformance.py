@@ -65,7 +65,7 @@ STRATEGIES = [
     *("individual:size=16", "individual:size=16,per_view=true,relative=true"),
 ]
 OBJECTIVES = ["infonce", "dcl", "flatnce", "reweighted", "dual-temperature", "dual-temperature:second_temperature=2", "sigmoid"]
-OBJECTIVES += ["sogclr:size=16", "sogclr:size=16,relative=false"]
+OBJECTIVES += ["sogclr:size=16", "sogclr:size=16,relative=false", "infonce:margin=0.2,margin_kind=angular"]
 TERMS = ["false-negatives", "false-negatives:margin=-0.3,rule=relative,weight=0.5,blocks=ab/aa", "guide", "same-key"]
 TERMS += ["within-group", "hardness", "hardness:of=hard", "hardness:of=in-batch", "log-q", "log-q:size=16"]
 TERMS += ["debiased", "debiased:prior=0.9"]

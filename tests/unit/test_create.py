@@ -102,7 +102,7 @@ def test_instances_are_returned_as_they_are() -> None:
         ),
         ("fixed:zzz=1", "unknown option 'zzz' of strategy 'fixed'. Known: temperature."),
         ("dlc", "unknown objective 'dlc'. Did you mean 'dcl'? Known: amcl-top, dcl, "),
-        ("infonce:sigma=1", "unknown option 'sigma' of objective 'infonce'. Known: none."),
+        ("flatnce:sigma=1", "unknown option 'sigma' of objective 'flatnce'. Known: none."),
         ("dclw:sigm=1", "unknown option 'sigm' of objective 'dclw'. Did you mean 'sigma'?"),
     ],
 )
