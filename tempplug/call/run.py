@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import AuxiliaryOfBlock, BatchOfBlock, Block
-from tempplug.call.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.blocks import argument_of, joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
 from tempplug.call.memory import Call
 from tempplug.call.read import read_embeddings
 from tempplug.call.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
@@ -129,6 +129,8 @@ class Run(Call):
             if roles.positives is None and not positives.numel():
                 return False
         block.batch = BatchOfBlock(block, positives, paired, views.rows.sizes[views.rows.rank])
+        if "groups" in self.parts.strategy.takes and "groups" in views.row_arguments:
+            block.batch.groups = argument_of(views, views.parts_of(block)[0], "groups")
         self._choose_map(block, shared, number)
         if block.excluded or self.parts.terms:
             self._prepare_terms(block, views, blocks, number)

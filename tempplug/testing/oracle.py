@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tempplug.errors import ConfigError
-from tempplug.testing.oracle_blocks import Direction, Uncertainty, debiased_lse, directions, oracle_term, unit_rows
+from tempplug.testing.oracle_blocks import Direction, Uncertainty, debiased_lse, directions, of_rows, oracle_term, unit_rows
 from tempplug.testing.oracle_logits import ROW_STRATEGIES, SCALAR_STRATEGIES, oracle_logit
 
 Negatives = Mapping[str, Mapping[str, Any]]
@@ -211,6 +211,7 @@ def _softmax_losses(
                 learned=learned,
                 anchors=block.anchors,
                 candidates=block.candidates,
+                groups=of_rows(arguments, "groups", block.sources[0]) if strategy == "by-group" else None,
                 **strategy_options,
             )
             for block_similarity, block in zip(parts, blocks, strict=True)
@@ -231,8 +232,8 @@ def _softmax_losses(
         if blocks[0].averages is None:
             raise ConfigError("averages=None: the oracle of objective 'sogclr' needs them.")
         scale = logit_of(torch.ones_like(rows.similarity)) if strategy in (*SCALAR_STRATEGIES, *ROW_STRATEGIES) else None
-        of_rows = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.valid, 0]
-        row_losses = _sogclr(rows, blocks[0].averages[rows.valid].double(), of_rows, **objective_options)
+        own = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.valid, 0]
+        row_losses = _sogclr(rows, blocks[0].averages[rows.valid].double(), own, **objective_options)
     elif objective == "sigmoid":
         row_losses = _sigmoid(rows, strategy, bias, objective_options, logit_of)
     else:

@@ -26,6 +26,7 @@ from tempplug_adapters.sentence_transformers.columns import NAMED
 from tempplug_adapters.sentence_transformers.library import losses as library
 
 NEEDED = {"head-tail": "class_counts=40/20/4", "mm-ts": "class_counts=40/20/4", "individual": "size=64"}
+NEEDED["by-group"] = "temperatures=0.05/0.1/0.07/0.2,learn=true"
 COLUMNS: dict[str, list[Any]] = {
     "labels": [row % 3 for row in range(64)],
     "index": list(range(64)),

@@ -59,6 +59,8 @@ STRATEGIES = [
     f"mm-ts:class_counts={COUNTS}",
     f"mm-ts:class_counts={COUNTS},amplitude=0.3,temperature_min=0.2,temperature_max=0.3,period=100",
     "tempnet:dimension=D,temperature_min=0.02,temperature_max=0.4,prototypes=5",
+    "by-group:temperatures=0.05/0.1/0.3,learn=true",
+    "by-group:temperatures=0.05/0.1/0.3",
 ]
 SIGMOID = ["sigmoid", "sigmoid:initial_bias=-3", "sigmoid:relative_bias=true,initial_bias=0.2"]
 # The last one takes ten times the strategy's temperature, where it has one.
@@ -241,6 +243,8 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
         positive[-1] = False  # an anchor without a positive, and pairs without a role
     call.inputs |= of_rows(call, generator)
+    if strategy.startswith("by-group"):
+        call.inputs.setdefault("groups", torch.arange(rows) * 5 % 3)
     return call
 
 

@@ -21,6 +21,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "individual": {"size": 10},
     "tempnet": {"dimension": 4},
     "mm-ts": {"class_counts": [5, 3]},
+    "by-group": {"temperatures": (0.05, 0.1)},
     "sogclr": {"size": 10},
     "amcl-top": {"top_k": 3, "beta": 0.1},
 }

@@ -41,6 +41,7 @@ CASES = {
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
     "labels-sigmoid": ("labels", "learnable", "sigmoid", {}),
     "individual": ("two-view", "individual:size=20", "dcl", {}),
+    "by-group": ("cross-view", "by-group:temperatures=0.05/0.2,learn=true", "infonce", {"symmetric": True}),
     "sogclr": ("cross-view", "learnable", "sogclr:size=20,gamma=0.4,rho=1", {"symmetric": True}),
     "sogclr-shared": ("two-view", "fixed", "sogclr:size=20,per_view=false,relative=false", {}),
 }
@@ -108,6 +109,8 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
             given["index"] = given["index"]["view_a"]
     if case.startswith(("individual", "sogclr")):
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
+    if case == "by-group":
+        given["groups"] = everything["groups"][rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
     if case == "targets":  # a row without a positive, and a different number of positives on each process
