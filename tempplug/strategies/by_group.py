@@ -58,7 +58,9 @@ class ByGroup(Strategy):
         Sequence[int] | None, Numbers(Number(at_least=1, integer=True), optional=True, help="of embeddings, as groups")
     ] = None
     max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="highest 1/τ; none: no bound")] = 100.0
-    learning_rate: Annotated[float | None, Number(above=0, optional=True, help="of ln 1/τ; none: that of the model")] = 0.01
+    learning_rate: Annotated[
+        float | None, Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ; none: that of the model")
+    ] = 0.01
     scales: Tensor = field(init=False)
     log_scales: nn.Parameter = field(init=False)
 

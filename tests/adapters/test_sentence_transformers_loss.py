@@ -241,29 +241,6 @@ def test_fixed_equals_the_librarys_loss_inside_its_wrappers(model: SentenceTrans
     assert_same(model, *(library.Matryoshka2dLoss(model, loss, [16, 8]) for loss in plain))
 
 
-def test_each_matryoshka_dimension_may_have_a_temperature_of_its_own(model: SentenceTransformer) -> None:
-    """The loss is the weighted sum of the library's at each scale; learned temperatures have the gradient of their own part."""
-    dimensions, weights, temperatures = [16, 8, 4], [1.0, 0.5, 0.25], [0.05, 0.1, 0.2]
-    expected = sum(
-        library.MatryoshkaLoss(model, library.MultipleNegativesRankingLoss(model, scale=1 / temperature), [width], [weight])(
-            features(model), None
-        ).item()
-        for width, weight, temperature in zip(dimensions, weights, temperatures, strict=True)
-    )
-    for kind, options in ((TemperatureRankingLoss, {}), (CachedTemperatureRankingLoss, {"mini_batch_size": 5})):
-        for learn in ("false", "true"):
-            loss = kind(model, f"by-group:temperatures=0.05/0.1/0.2,dimensions=16/8/4,learn={learn}", **options)
-            loss.take_charge()
-            value = library.MatryoshkaLoss(model, loss, dimensions, weights)(features(model), None)
-            assert value.item() == pytest.approx(expected, rel=1e-6)
-            model.zero_grad()
-            value.backward()
-            for gradient in gradients(loss.contrastive_loss).values():
-                assert gradient.shape == (3,)
-                assert gradient.all()
-            assert len(gradients(loss.contrastive_loss)) == (learn == "true")
-
-
 @pytest.mark.parametrize("strategy", ["learnable:initial_temperature=0.1", "macl"])
 @pytest.mark.parametrize("wrapped", [False, True], ids=["alone", "in Matryoshka"])
 def test_the_cached_loss_equals_the_plain_one_and_its_gradients(
