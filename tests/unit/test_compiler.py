@@ -56,6 +56,7 @@ SPECS = [
     "individual:size=50",
     f"tempnet:dimension={DIMENSION}",
     HEAD_TAIL.replace("head-tail", "mm-ts") + ",period=5",
+    "by-group:temperatures=0.05/0.2/0.1,learn=true",
 ]
 CROSS = ["cross-view:directions=ab+aa+ba+bb+ragged", "cross-view:directions=ab,hard=own,in_batch=false+ragged"]
 LAYOUTS = ["two-view", "two-view+hard", "cross-view", "cross-view+hard", "symmetric", "queue+hard", *CROSS]
