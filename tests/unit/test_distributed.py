@@ -165,6 +165,9 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     views, hard = torch.randn(2, 3, DIMENSION) + rank, None if rank == 1 else torch.randn(1, DIMENSION)
     with pytest.raises(ProcessError, match=message):
         loss_fn(*views, hard_negatives=hard)
+    by_group = ContrastiveLoss("by-group:temperatures=0.1/0.2", layout="cross-view", gather=True)
+    with pytest.raises(ConfigError if rank == 1 else ProcessError, match=r"groups holds 9; temperatures=0\.1/0\.2 of strategy"):
+        by_group(*views, groups=torch.tensor([0, 1, 9 if rank == 1 else 1]))
     if rank == 0:
         torch.save(results, Path(folder) / "results.pt")
     dist.barrier()  # they leave together: one that is left alone may abort
