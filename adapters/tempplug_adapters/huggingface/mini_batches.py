@@ -103,8 +103,8 @@ def embed_outputs(
         widths.append([list(tensor.shape[1:]) for tensor in tensors])
         if widths[-1] != widths[0]:
             raise ShapeError(
-                f"outputs of mini-batches have rows of the shapes {widths[0]} and {widths[-1]}: a matrix with a column for each "
-                "item of the batch, such as targets [B, B], must come with the inputs, from the data collator."
+                f"outputs of mini-batches have rows of the shapes {widths[0]} and {widths[-1]}: a matrix with a column for "
+                "each item of the batch, such as targets [B, B], must come with the inputs, from the data collator."
             )
         count = len(next(iter(part.values())))
         if len(tensors[0]) != count:

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tempplug.errors import ConfigError, DataError
-from tempplug_adapters.sentence_transformers.positives import Positives
+from tempplug_adapters.positives import Positives
 
 INTEGERS = frozenset({"labels", "index", "groups"})
 """Arguments of a loss that a column of the same name can hold: those with an integer a row."""

@@ -24,6 +24,7 @@ from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once, bibtex
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
+from tempplug_adapters.positives import Positives, second_texts
 from tempplug_adapters.ring_buffer import PastBatches, add_past_batches, loss_with_past_batches
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 from tempplug_adapters.sentence_transformers.columns import (
@@ -36,8 +37,8 @@ from tempplug_adapters.sentence_transformers.columns import (
     token_rows,
 )
 from tempplug_adapters.sentence_transformers.library import MultipleNegativesRankingLoss, dimension_of
-from tempplug_adapters.sentence_transformers.positives import Positives, own_scores, second_texts
-from tempplug_adapters.sentence_transformers.refusals import function_name, managed_parts, refuse, refuse_cosines
+from tempplug_adapters.sentence_transformers.refusals import managed_parts, refuse, refuse_cosines
+from tempplug_adapters.sentence_transformers.similarities import function_name, own_scores
 from tempplug_adapters.training.recipe import around
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from tempplug import ContrastiveLoss, NegativeTerm, Strategy
 from tempplug.call.scores import refuse_cosines_only
 from tempplug.errors import ConfigError
@@ -38,8 +36,3 @@ def managed_parts(loss: ContrastiveLoss) -> list[str]:
         parts.append(f"objective '{loss.objective.name}' learns")
     counting = (each for each in loss.terms if type(each).observe is not NegativeTerm.observe)
     return parts + [f"negative term '{each.name}' counts" for each in counting]
-
-
-def function_name(function: Any) -> str:
-    """Returns the name of a function, or of the class of a callable."""
-    return getattr(function, "__name__", type(function).__name__)

@@ -1,18 +1,16 @@
 """Which texts of a batch are the positives of each first text: by position, by equal first texts, by labels, by a teacher.
 
-The result is ``targets=`` of the loss, or None where each row has its second text alone.
+The result is ``targets=`` of the loss, or None where each row has its second text alone. It needs torch alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sentence_transformers.util import cos_sim
 from torch import Tensor
-from torch.nn.functional import normalize, pad
+from torch.nn.functional import pad
 
 from tempplug import distributed
 from tempplug.errors import ConfigError, ShapeError
@@ -23,7 +21,7 @@ POSITIVES = ("same-row", "same-query")
 
 @dataclass(frozen=True)
 class Positives:
-    """How the labels and first texts of a batch become targets; attributes as of `TemperatureRankingLoss`.
+    """How labels and first texts of a batch become targets; attributes are arguments of `TemperatureRankingLoss`.
 
     Raises:
         ConfigError: an attribute is out of its range, or ``teacher_weight`` belongs to no teacher.
@@ -131,12 +129,3 @@ class Positives:
 def second_texts(rows: int, texts: int, device: torch.device) -> Tensor:
     """Returns 1 for the second text of each row and 0 for its others, [rows, texts]."""
     return torch.eye(texts, device=device)[:1].expand(rows, -1)
-
-
-def own_scores(anchors: Tensor, own: Tensor, similarity: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """Returns the similarity of each anchor with the texts of its row, [B, 1 + k]; embeddings [B, D] and [B, 1 + k, D]."""
-    if similarity is cos_sim:
-        return torch.einsum("bd,bkd->bk", normalize(anchors), normalize(own, dim=-1))
-    count, texts, _ = own.shape
-    scores = similarity(anchors, own.flatten(0, 1)).reshape(count, count, texts)
-    return scores.diagonal().T
