@@ -73,7 +73,7 @@ class Positives:
         if labels is None and taught:
             raise ConfigError(
                 f"teacher_temperature={self.teacher_temperature:g} needs a teacher's scores, and the batch has none: give the "
-                "data set a column 'scores' with a list of numbers, of the positive and of each negative."
+                "data set a column 'score' with a list of numbers, of the positive and of each negative."
             )
         if labels is not None:
             with distributed.refused_together(device, gather):

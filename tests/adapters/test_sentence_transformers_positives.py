@@ -124,23 +124,23 @@ def test_a_teacher_of_own_texts_is_the_librarys_distillation(
     """Its value lacks the teacher's entropy, and is multiplied by the square of the student's temperature."""
     model, scores = tiny(tiny_bert).to(dtype), random(ITEMS, 3).to(dtype)
     temperature = 0.5 if ours is cos_sim else 20.0
-    options: dict[str, Any] = {"teacher_temperature": 1.5, "in_batch": False, "similarity_fct": ours}
+    options: dict[str, Any] = {"teacher_temperature": temperature, "in_batch": False, "similarity_fct": ours}
     kind: Any = TemperatureRankingLoss
     if size is not None:
         kind, options = CachedTemperatureRankingLoss, {**options, "mini_batch_size": size}
     found = kind(model, f"fixed:temperature={temperature}", **options)(batch(model, 4), scores)
-    own = library.DistillKLDivLoss(model, theirs, student_temperature=temperature, teacher_temperature=1.5)
-    entropy = torch.distributions.Categorical(logits=scores.double() / 1.5).entropy().mean().to(dtype)
+    own = library.DistillKLDivLoss(model, theirs, temperature=temperature)
+    entropy = torch.distributions.Categorical(logits=scores.double() / temperature).entropy().mean().to(dtype)
     same_loss(model, found, own(batch(model, 4), scores) / temperature**2 + entropy, bound)
 
 
 def test_one_row_is_the_librarys_distillation_without_further_options(tiny_bert: Path) -> None:
     """Its own texts are then all candidates."""
     model, scores = tiny(tiny_bert).double(), random(1, 3)
-    loss = TemperatureRankingLoss(model, SPEC, teacher_temperature=1.0)
-    own = library.DistillKLDivLoss(model, pairwise_cos_sim, student_temperature=TEMPERATURE)
+    loss = TemperatureRankingLoss(model, SPEC, teacher_temperature=TEMPERATURE)
+    own = library.DistillKLDivLoss(model, pairwise_cos_sim, temperature=TEMPERATURE)
     texts = [batch(model, 4, slice(1)) for _ in "ab"]
-    entropy = torch.distributions.Categorical(logits=scores).entropy().mean()
+    entropy = torch.distributions.Categorical(logits=scores / TEMPERATURE).entropy().mean()
     same_loss(model, loss(texts[0], scores), own(texts[1], scores) / TEMPERATURE**2 + entropy)
 
 
@@ -274,7 +274,7 @@ def test_settings_that_contradict_each_other_are_refused(tiny_bert: Path, option
 
 
 @pytest.mark.parametrize("door", ["trainer", "callback"])
-@pytest.mark.parametrize("name", ["label", "scores"])
+@pytest.mark.parametrize("name", ["label", "score"])
 def test_a_column_of_a_teacher_trains(tiny_bert: Path, tmp_path: Path, door: str, name: str) -> None:
     model = tiny(tiny_bert)
     loss = TemperatureRankingLoss(model, SPEC, teacher_temperature=1.0)
@@ -298,8 +298,8 @@ def test_the_trainer_looks_at_labels_before_it_trains(tiny_bert: Path, tmp_path:
             make(tmp_path, model, loss, data=data(**{name: [1.0, 0.1] * 32}))
     with pytest.raises(ConfigError, match="teacher_temperature=1 needs a teacher's scores"):
         make(tmp_path, model, taught, data=data())
-    with pytest.raises(DataError, match="column 'scores' holds 1 and 2 numbers in rows of one batch"):
-        make(tmp_path, model, taught, data=data(scores=[[1.0], [1.0, 2.0]] * 32))
+    with pytest.raises(DataError, match="column 'score' holds 1 and 2 numbers in rows of one batch"):
+        make(tmp_path, model, taught, data=data(score=[[1.0], [1.0, 2.0]] * 32))
     with pytest.raises(ConfigError, match=r"holds 0\.1"):
         make(tmp_path, model, loss, data=data(), keywords={"eval_dataset": data(label=[0.1] * 64)})
     both = DatasetDict(pairs=data(label=[True] * 64), taught=data(label=[[1.0, 0.5]] * 64))
