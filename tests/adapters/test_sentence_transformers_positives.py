@@ -163,6 +163,15 @@ def test_labels_of_1_say_nothing_new_in_any_setting(tiny_bert: Path) -> None:
         assert loss(batch(model), same).item() == plain.item()
 
 
+def test_a_batch_without_positives_has_no_loss_and_says_so(tiny_bert: Path) -> None:
+    model = tiny(tiny_bert)
+    with pytest.warns(RuntimeWarning, match="no anchor has a positive, so the loss is 0"):
+        found = TemperatureRankingLoss(model, SPEC)(batch(model), torch.zeros(ITEMS))
+    found.backward()
+    assert found.item() == 0
+    assert all(not gradient.any() for gradient in gradients(model).values())
+
+
 def test_wrappers_that_call_again_have_the_same_targets(tiny_bert: Path) -> None:
     model, scores = tiny(tiny_bert).double(), random(ITEMS, 2)
     loss = TemperatureRankingLoss(model, SPEC, teacher_temperature=1.0)
@@ -296,6 +305,8 @@ def test_the_trainer_looks_at_labels_before_it_trains(tiny_bert: Path, tmp_path:
     for name in ("label", "score"):
         with pytest.raises(ConfigError, match=r"the label column holds 0\.1, and labels are 1 for a positive"):
             make(tmp_path, model, loss, data=data(**{name: [1.0, 0.1] * 32}))
+    with pytest.raises(ConfigError, match="column 'label' holds 0 alone, and 1 is a positive"):
+        make(tmp_path, model, loss, data=data(label=[0] * 64))
     with pytest.raises(ConfigError, match="teacher_temperature=1 needs a teacher's scores"):
         make(tmp_path, model, taught, data=data())
     with pytest.raises(DataError, match="column 'score' holds 1 and 2 numbers in rows of one batch"):

@@ -174,6 +174,10 @@ def check_labels(dataset: Any, positives: Positives, named: frozenset[str], labe
     if column is not None:
         values = dataset.select_columns(column)[:LOOKED_AT][column]
         found = as_numbers("targets", [int(each) if isinstance(each, bool) else each for each in values], column)
+        if positives.teacher_temperature is None and not found.any():
+            raise ConfigError(
+                f"column '{column}' holds 0 alone, and 1 is a positive: remove a column that is no label of pairs."
+            )
     positives.targets(found, None, len(others) - 1 - (column is not None), torch.zeros(()), gather=False)
 
 
