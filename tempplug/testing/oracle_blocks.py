@@ -179,7 +179,7 @@ Given = Mapping[str, Any]
 """What the call gives of rows: a tensor of those of both views, or a dictionary of tensors by the name of the embeddings."""
 
 
-def _of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
+def of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
     """Returns an argument of some rows; ``rows`` stand in where nothing is given of hard negatives."""
     value = arguments.get(name)
     parts: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(("view_a", "view_b"), value)
@@ -228,7 +228,7 @@ def _false_negatives(
 def _guide(
     block: Direction, main: Direction, arguments: Given, *, margin: float = 0.0, rule: str = "absolute", weight: float = 0.0
 ) -> Tensor:
-    sides = [[unit_rows(_of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
+    sides = [[unit_rows(of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
     judged, of_main = (left @ right.T for left, right in sides)
     return _above(judged, _mean_positive(of_main, main.positive), margin, rule, weight)
 
@@ -238,7 +238,7 @@ def _equal(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _same_key(block: Direction, main: Direction, arguments: Given) -> Tensor:
-    equal = _equal(*(_of_rows(arguments, "keys", sources) for sources in block.sources))
+    equal = _equal(*(of_rows(arguments, "keys", sources) for sources in block.sources))
     return torch.where(equal, -math.inf, 0.0).double()
 
 
@@ -246,7 +246,7 @@ def _within_group(block: Direction, main: Direction, arguments: Given) -> Tensor
     value, hard = arguments.get("groups"), arguments.get("hard_negatives")
     of_a = value.get("view_a") if isinstance(value, Mapping) else value
     of_hard = of_a.repeat_interleave(hard.shape[1]) if of_a is not None and hard is not None and hard.ndim == 3 else None
-    equal = _equal(*(_of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
+    equal = _equal(*(of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
     return torch.where(equal, 0.0, -math.inf).double()
 
 
@@ -267,14 +267,14 @@ def _hardness(block: Direction, main: Direction, arguments: Given, *, strength: 
 
 def _log_q(block: Direction, main: Direction, arguments: Given, *, size: int | None = None) -> Tensor:
     if size is None:
-        log_q = _of_rows(arguments, "candidate_log_q", block.sources[1]).double()
+        log_q = of_rows(arguments, "candidate_log_q", block.sources[1]).double()
     else:
         index = arguments.get("index")
         counted = index.get("view_b", index.get("view_a")) if isinstance(index, Mapping) else index
         if counted is None:
             raise ConfigError("index=None: the oracle's log-q needs it.")
         counts = torch.bincount(counted, minlength=size).double() + arguments.get("counts", 0)
-        log_q = (counts[_of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
+        log_q = (counts[of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
     return -log_q.expand(len(block.anchors), -1)
 
 
