@@ -149,8 +149,8 @@ class ContrastiveLoss(nn.Module):
             negative_mask: [B, M] boolean, for ``masks``.
             hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
             targets: [B, M] for ``cross-view``: how much of its probability row i of view_a should give to each candidate, those
-                of view_b (of all processes), then the queue and the hard negatives; each row sums to 1, or to 0 where it has no
-                positive. Candidates with a target are positives, the others negatives; terms act on these alone. No gradient.
+                of view_b (of all processes), queue and hard negatives; rows sum to 1, to 0 without a positive, in ``sigmoid``
+                to anything. Candidates with a target are positives, others negatives; terms act on these alone. No gradient.
             of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
                 dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.
 

@@ -100,20 +100,30 @@ def within_modality(*embeddings: Tensor, temperature: float) -> Tensor:
     return soft_targets(torch.stack([unit @ unit.T for unit in units]).mean(0), temperature)
 
 
-def read_targets(targets: Tensor, rows: int, precision: torch.dtype) -> Tensor:
+def read_targets(targets: Tensor, rows: int, precision: torch.dtype, of_pairs: bool) -> Tensor:
     """Returns the targets of a call, [N, M], without gradient, in the type that embeddings of ``precision`` are computed in.
+
+    ``of_pairs`` says that they are the probability of each pair by itself, as of `sigmoid`, not that of a row's candidates.
 
     Raises:
         ShapeError: they are no matrix with ``rows`` rows.
         NonFiniteError: they hold NaN or infinite values; on a GPU, where looking would wait for the device, nothing is asked.
-        ConfigError: a number is below 0, or a row sums to another number than 0 and 1; not asked on a GPU either.
+        ConfigError: a number is below 0, or a row sums to another number than 0 and 1 (``of_pairs``: a number is above 1); not
+            asked on a GPU either.
     """
     if targets.ndim != 2 or targets.shape[0] != rows:
         raise ShapeError(f"targets of shape {list(targets.shape)} must be [{rows}, M]: a row for each of view_a's.")
     targets = targets.detach().to(torch.promote_types(precision, torch.float32))
     if unread(targets.device):
         return targets
-    lowest, sums = float(targets.min()), targets.sum(1)
+    lowest, highest = (extreme.item() for extreme in torch.aminmax(targets))
+    if of_pairs:
+        if not (lowest >= 0 and highest <= 1):
+            check_finite("targets", targets)
+            number = lowest if lowest < 0 else highest
+            raise ConfigError(f"targets holds the number {number:g}; wanted the probability of each pair, from 0 to 1.")
+        return targets
+    sums = targets.sum(1)
     wrong = ~((sums - 1).abs() <= SUM_TOLERANCE) & (sums != 0)
     if not lowest >= 0 or bool(wrong.any()):
         check_finite("targets", targets)

@@ -112,7 +112,7 @@ class RowStatistics:
         positive_lse: [N] log-sum-exp of the logits of the positives.
         negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
             leave them all out. Where the objective has a ``pair_function`` f, this is the sum of f(l) over the negatives
-            instead, and ``positive_lse`` that of f(-l) over the positives.
+            instead, and ``positive_lse`` that of f(-l) over the positives, with ``targets`` t of t·f(-l) + (1 - t)·f(l).
         positive_count: [N] number of the anchor's positives.
         negative_count: [N] number of the anchor's negatives that no term leaves out; one with a weight between 0 and 1 counts
             as one. Where no part of the loss reads it (`tempplug.Objective.reads_negative_count`), it does not ask the terms.

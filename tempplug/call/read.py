@@ -150,7 +150,8 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     if arguments:
         views.positive_mask, views.negative_mask = arguments.get("positive_mask"), arguments.get("negative_mask")
         if "targets" in arguments:  # here, before processes exchange anything, because one of them may refuse its own
-            views.targets = read_targets(arguments["targets"], views.size, precision)
+            of_pairs = parts.objective.pair_function is not None
+            views.targets = read_targets(arguments["targets"], views.size, precision, of_pairs)
         mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
         if parts.terms:

@@ -84,7 +84,7 @@ class Run(Call):
             if self.observing or self.counting or self.objective_observes:
                 self.remembered, self.again = self.memory.replay.call(views, len(step.row_losses))
         if views.targets is not None and not parts.objective.soft_targets:
-            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce.")
+            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce or sigmoid.")
         blocks = parts.layout.build(views)
         if views.chunk is not None:
             self.ring = make_ring(parts, views, blocks)

@@ -51,7 +51,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
     rows = {"view_a": anchors, "view_b": candidates[:view_b_size]}
     if columns > view_b_size:
         rows["hard_negatives"] = candidates[view_b_size:]
-    units = UnitRows.of_tensors(rows)
+    units, of_pairs = UnitRows.of_tensors(rows), parts.objective.pair_function is not None
     return Views(
         own=units,
         everyone=units,
@@ -64,7 +64,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
         uncertainty=uncertainty,
         positive_mask=arguments.get("positive_mask"),
         negative_mask=arguments.get("negative_mask"),
-        targets=read_targets(arguments["targets"], size, scores.dtype) if "targets" in arguments else None,
+        targets=read_targets(arguments["targets"], size, scores.dtype, of_pairs) if "targets" in arguments else None,
         scores=scores,
         row_arguments=read_row_arguments(parts, arguments, rows),
     )

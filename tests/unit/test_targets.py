@@ -88,6 +88,72 @@ def test_tiles_of_any_size_kept_or_computed_again_give_the_same(
     tiles.make_tiling.cache_clear()
 
 
+def probabilities(columns: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Of each pair by itself: rows of any sum, one without a positive, one without a negative, and pairs that are certain."""
+    numbers = (some_targets(columns) * 2.5).clamp(max=1)
+    numbers[2] = 0.5
+    return numbers.to(dtype)
+
+
+def binary_cross_entropy(logits: Tensor, wanted: Tensor) -> Tensor:
+    """The mean over rows with a positive of Σ_j -t_ij ln σ(l_ij) - (1 - t_ij) ln(1 - σ(l_ij))."""
+    losses = -(wanted * logsigmoid(logits) + (1 - wanted) * logsigmoid(-logits)).sum(1)
+    return losses[wanted.sum(1) > 0].mean()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("tile", [None, (4, 5)])
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(
+    ("strategy", "relative"),
+    [("learnable", False), ("learnable", True), ("macl", False), ("dystress", False), ("temperature-free", False)],
+)
+def test_under_sigmoid_they_are_the_probability_of_each_pair(
+    strategy: str, relative: bool, engine: Any, tile: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tempplug.engine import forward, tiles
+
+    if tile is not None:
+        monkeypatch.setattr(tiles, "SINGLE", 1)
+        monkeypatch.setattr(tiles, "CPU_TILE", tile)
+        monkeypatch.setattr(forward, "KEPT", 0)
+    tiles.make_tiling.cache_clear()
+    a, b, c, wanted = rows(SIZE, 2, dtype), rows(SIZE, 3, dtype), rows(HARD, 4, dtype), probabilities(SIZE + HARD)
+    objective = f"sigmoid:relative_bias={str(relative).lower()},initial_bias={0.2 if relative else -2}"
+    loss_fn = ContrastiveLoss(strategy, objective, layout="cross-view", engine=engine).to(dtype)
+    loss = loss_fn(a, b, hard_negatives=c, targets=wanted.to(dtype))
+    learned = list(loss_fn.parameters())
+    found = torch.autograd.grad(loss, [a, b, c, *learned])
+    tiles.make_tiling.cache_clear()
+    exact = [leaf.detach().double().requires_grad_() for leaf in (a, b, c)]
+    similarity = normalize(exact[0]) @ normalize(torch.cat(exact[1:])).T
+    mean = (wanted * similarity).sum(1) / wanted.sum(1)
+    exact_fn = loss_fn.double()
+    logit_map = exact_fn.strategy.prepare(Batch(mean[wanted.sum(1) > 0].detach()))
+    offset = exact_fn.objective.pair_function.offset(logit_map)  # type: ignore[union-attr]
+    expected = binary_cross_entropy(logit_map.logit(similarity) + offset, wanted)
+    bound = 1e-10 if dtype == torch.float64 else 2e-3 if strategy == "temperature-free" else 1e-5
+    torch.testing.assert_close(loss.double(), expected, rtol=bound, atol=bound)
+    gradients = torch.autograd.grad(expected, [*exact, *exact_fn.parameters()])
+    for ours, right in zip(found, gradients, strict=True):
+        torch.testing.assert_close(ours.double(), right, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+def test_under_sigmoid_targets_of_0_and_1_are_a_mask(engine: Any) -> None:
+    a, b, positive, keys = rows(SIZE, 2), rows(SIZE, 3), some_targets(SIZE) > 0, torch.arange(SIZE) % 3
+    parts: dict[str, Any] = {"objective": "sigmoid", "negatives": "same-key", "engine": engine}
+    of_masks = ContrastiveLoss("macl", layout="masks", **parts)(
+        a, b, positive_mask=positive, negative_mask=~positive, keys=keys
+    )
+    ours = ContrastiveLoss("macl", layout="cross-view", **parts)(a, b, targets=positive.double(), keys=keys)
+    torch.testing.assert_close(ours, of_masks, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(loss, (a, b)) for loss in (ours, of_masks)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+    plain = ContrastiveLoss("macl", "sigmoid", "cross-view", engine=engine)
+    torch.testing.assert_close(plain(a, b, targets=torch.eye(SIZE)), plain(a, b), rtol=1e-12, atol=1e-12)
+
+
 def test_a_queue_lies_between_the_views_and_the_hard_negatives() -> None:
     a, b, past, hard = rows(SIZE, 2), rows(SIZE, 3), rows(5, 9).detach(), rows(HARD, 4)
     wanted = some_targets(SIZE + 5 + HARD)
@@ -183,11 +249,18 @@ def test_other_numbers_are_refused(wanted: Tensor, message: str) -> None:
         ContrastiveLoss(layout="cross-view")(rows(SIZE, 2), rows(SIZE, 3), targets=wanted)
 
 
+@pytest.mark.parametrize(("number", "message"), [(1.5, "number 1.5; wanted"), (-0.5, "number -0.5"), (torch.nan, "NaN")])
+def test_probabilities_of_pairs_lie_between_0_and_1(number: float, message: str) -> None:
+    wanted = torch.full((SIZE, SIZE), 0.25)
+    wanted[2, 3] = number
+    with pytest.raises(TempplugError, match=message):
+        ContrastiveLoss(0.1, "sigmoid", "cross-view")(rows(SIZE, 2), rows(SIZE, 3), targets=wanted)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"objective": "dcl", "layout": "cross-view"}, "objective 'dcl' has no meaning for targets="),
-        ({"objective": "sigmoid", "layout": "cross-view"}, "objective 'sigmoid' has no meaning for targets="),
         ({"layout": "cross-view", "symmetric": True}, "targets= needs layout 'cross-view' with directions=ab"),
         ({"layout": "two-view"}, "targets"),
         ({"layout": "masks"}, "targets"),
