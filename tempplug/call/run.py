@@ -88,9 +88,13 @@ class Run(Call):
         blocks = parts.layout.build(views)
         if views.chunk is not None:
             self.ring = make_ring(parts, views, blocks)
+        paired = [self._find_positives(block, views, blocks, number) for number, block in enumerate(blocks)]
+        if not any(paired):
+            return self._without_positives(views, blocks[0].roles.anchors)
         for number, block in enumerate(blocks):
-            if not self._prepare(block, views, blocks, number):
-                return self._without_positives(views, blocks[0].roles.anchors)
+            self._choose_map(block, blocks, number)
+            if block.excluded or parts.terms:
+                self._prepare_terms(block, views, blocks, number)
         losses, valid = self._row_losses(blocks, views)
         if len(losses) == 1 and valid[0] is None:
             row_losses, has_loss = losses[0], None
@@ -109,33 +113,31 @@ class Run(Call):
         self.step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
         return over_anchors(row_losses, None, views, self.parts.reduction)
 
-    def _prepare(self, block: Block, views: Views, blocks: list[Block], number: int) -> bool:
-        """Makes a block ready for an engine; returns whether any anchor of any process has a positive.
+    def _shared(self, block: Block, blocks: list[Block], number: int) -> Block | None:
+        """Returns the first block, where one by its number has the same rows and shares what that has."""
+        return blocks[0] if number and (self.parts.layout.joint or block.mirrors_first) else None
 
-        Blocks of the same rows as the first share what it has.
-        """
-        first, roles = blocks[0], block.roles
-        shared = first if number and (self.parts.layout.joint or block.mirrors_first) else None
+    def _find_positives(self, block: Block, views: Views, blocks: list[Block], number: int) -> bool:
+        """Sets what a strategy sees of a block; returns whether any anchor of any process has a positive."""
+        roles, shared = block.roles, self._shared(block, blocks, number)
         if shared is not None:
             block.positive_similarity = shared.positive_similarity
         elif block.scores is not None:
             block.positive_similarity = roles.mean_over_positives(block.scores.detach())
         else:
             block.positive_similarity = roles.positive_similarity(block.of_anchors.detached, block.of_candidates.detached)
-        positives, paired = block.positive_similarity, None
+        positives, paired, there = block.positive_similarity, None, True
         if roles.positives is None or views.rows.world > 1:
             positives, paired = self._positives(block, views)
-            if roles.positives is None and not positives.numel():
-                return False
-        block.batch = BatchOfBlock(block, positives, paired, views.rows.sizes[views.rows.rank])
-        self._choose_map(block, shared, number)
-        if block.excluded or self.parts.terms:
-            self._prepare_terms(block, views, blocks, number)
-        return True
+            there = roles.positives is not None or positives.numel() > 0
+        # Targets may give positives to one direction alone.
+        seen = positives if there else positives.new_zeros(1)
+        block.batch = BatchOfBlock(block, seen, paired, views.rows.sizes[views.rows.rank])
+        return there
 
-    def _choose_map(self, block: Block, shared: Block | None, number: int) -> None:
+    def _choose_map(self, block: Block, blocks: list[Block], number: int) -> None:
         """Sets the map of a block by its number: that of the block whose batch it shares, where one map holds for both."""
-        parts = self.parts
+        parts, shared = self.parts, self._shared(block, blocks, number)
         if shared is not None and shared.logit_map.uniform and (parts.layout.joint or shared.logit_map.symmetric):
             block.logit_map, block.must_observe = shared.logit_map, shared.must_observe
         elif self.observing:

@@ -141,28 +141,28 @@ class CrossView(PairLayout):
         if not sizes.two_views:
             raise self.lacks_second()
         if sizes.targets:
-            return (self._of_targets(sizes),)
+            return self._of_targets(sizes)
         makers = {"ab": self._ab, "aa": self._of_one_view, "ba": self._ba, "bb": self._bb}
         return tuple(makers[name](sizes, name) for name in self.blocks)
 
-    def _of_targets(self, sizes: Sizes) -> BlockPlan:
-        """Returns the block of view_a's rows against all candidates; the values of ``targets`` decide its roles."""
-        if self.blocks != ("ab",) or self.hard == "own" or not self.in_batch:
+    def _of_targets(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
+        """Returns the block of each direction; the values of ``targets`` decide its roles."""
+        if not self.takes_scores or self.joint:
             raise ConfigError(
-                f"targets= needs layout 'cross-view' with directions=ab, hard=shared or ab, and in_batch=true, not "
-                f"'{self.spec()}': scores of each row's own candidates are for from_scores(scores, targets=...)."
+                "targets= needs layout 'cross-view' with directions=ab, or ab+ba and softmax=separate, hard=shared or ab, and "
+                f"in_batch=true, not '{self.spec()}': scores of each row's own candidates are for "
+                "from_scores(scores, targets=...)."
             )
-        return BlockPlan(("view_a",), ("view_b", *_past(sizes), *_hard(sizes)), None, "ab")
+        plans = (("view_a",), ("view_b", *_past(sizes), *_hard(sizes))), (("view_b",), ("view_a",))
+        return tuple(BlockPlan(*of_block, None, name) for name, of_block in zip(self.blocks, plans, strict=False))
 
-    def roles(self, views: Views) -> PairRoles:
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
         """Returns the roles that the targets of a call give."""
         if views.targets is None:
             raise RuntimeError("positions decide the roles of a call without targets.")
-        sizes = views.sizes()
         if views.chunk is not None:
             raise ConfigError("targets= are those of all candidates at once, which gather='ring' never has: use gather=True.")
-        columns = sizes.candidates + sizes.queue + sizes.hard if views.scores is None else views.scores.shape[1]
-        return roles_of_targets(views.targets, columns)
+        return roles_of_targets(views.targets[plan.name], sum(views.part(name, True).size for name in plan.candidates))
 
     def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
         own_hard = self.hard == "own"
@@ -240,7 +240,7 @@ class Labels(PairLayout):
         names = ("view_a", "view_b") if sizes.two_views else ("view_a",)
         return (BlockPlan(names, (*names, *_hard(sizes)), None),)
 
-    def roles(self, views: Views) -> PairRoles:
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
         """Returns the roles that equal labels give."""
         if views.labels is None or views.all_labels is None:
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
@@ -301,7 +301,7 @@ class Masks(PairLayout):
             raise self.lacks_second()
         return (BlockPlan(("view_a",), ("view_b",), None, everyone=False),)
 
-    def roles(self, views: Views) -> PairRoles:
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
         """Returns the roles of the given masks."""
         wanted = (views.size, views.part("view_b", False).size)
         positive = _mask("positive_mask", views.positive_mask, wanted)

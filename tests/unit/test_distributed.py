@@ -33,6 +33,7 @@ CASES = {
     "dual": ("two-view", "learnable", "dual-temperature", {}),
     "hard": ("cross-view", "temperature-free", "infonce", {}),
     "targets": ("cross-view", "macl", "infonce", {}),
+    "targets-both": ("cross-view", "macl", "infonce", {"symmetric": True}),
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
@@ -107,10 +108,11 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
-    if case == "targets":  # a row without a positive, and a different number of positives on each process
+    if case.startswith("targets"):  # a row without a positive, and a different number of positives on each process
         shares = torch.softmax(everything["a"] @ everything["b"].T, 1) * (torch.arange(total) % 4 < 2)
         shares[1] = 0
-        given["targets"] = (shares / shares.sum(1, keepdim=True).clamp(min=1e-30))[rows]
+        both = [shares / shares.sum(1, keepdim=True).clamp(min=1e-30), torch.softmax(everything["b"] @ everything["b"].T, 1)]
+        given["targets"] = both[0][rows] if case == "targets" else (both[0][rows], both[1][rows])
     if case.startswith("queue"):
         given["queue"] = everything["queue"]
     loss = loss_fn(*views, **given)
@@ -159,6 +161,9 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     views, hard = torch.randn(2, 3, DIMENSION) + rank, None if rank == 1 else torch.randn(1, DIMENSION)
     with pytest.raises(ProcessError, match=message):
         loss_fn(*views, hard_negatives=hard)
+    both = ContrastiveLoss("fixed", layout="cross-view", symmetric=True, gather=True)
+    with pytest.raises(ConfigError, match=r"targets= for both directions must be a pair with gather: \(T_ab, T_ba\)"):
+        both(*views, targets=torch.eye(3, 3 * len(sizes)))
     if rank == 0:
         torch.save(results, Path(folder) / "results.pt")
     dist.barrier()  # they leave together: one that is left alone may abort

@@ -154,6 +154,106 @@ def test_under_sigmoid_targets_of_0_and_1_are_a_mask(engine: Any) -> None:
     torch.testing.assert_close(plain(a, b, targets=torch.eye(SIZE)), plain(a, b), rtol=1e-12, atol=1e-12)
 
 
+def both_ways(of_ab: Tensor, of_ba: Tensor, wanted: tuple[Tensor, Tensor], of_pairs: bool = False) -> Tensor:
+    """The mean over rows of that over the directions in which they have a positive, of logits [B, M] and [B, B]."""
+    losses, kept = [], []
+    for logits, targets in zip((of_ab, of_ba), wanted, strict=True):
+        if of_pairs:
+            losses.append(-(targets * logsigmoid(logits) + (1 - targets) * logsigmoid(-logits)).sum(1))
+        else:
+            losses.append(-(targets * log_softmax(logits, 1)).sum(1))
+        kept.append(targets.sum(1) > 0)
+    total = sum(loss * some for loss, some in zip(losses, kept, strict=True))
+    counts = kept[0].long() + kept[1].long()
+    return (total / counts.clamp(min=1))[counts > 0].mean()
+
+
+def normalised(targets: Tensor) -> Tensor:
+    return targets / targets.sum(1, keepdim=True).clamp(min=1e-30)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize("strategy", ["fixed:temperature=0.1", "learnable", "macl", "dystress"])
+@pytest.mark.parametrize("case", ["transpose", "pair", "hard", "sigmoid"])
+def test_both_directions_take_the_transpose_or_a_pair(strategy: str, case: str, engine: Any, dtype: torch.dtype) -> None:
+    a, b, c = rows(SIZE, 2, dtype), rows(SIZE, 3, dtype), rows(HARD, 4, dtype)
+    hard, of_pairs = case == "hard", case == "sigmoid"
+    of_ab = (probabilities if of_pairs else some_targets)(SIZE + HARD * hard)
+    of_ba = of_ab[:, :SIZE].T if case != "pair" else normalised(some_targets(SIZE).roll(2, 1) ** 2)
+    targets: Any = (of_ab.to(dtype), of_ba.to(dtype)) if case == "pair" else of_ab.to(dtype)
+    objective = "sigmoid:initial_bias=-1" if of_pairs else "infonce"
+    loss_fn = ContrastiveLoss(strategy, objective, "cross-view", symmetric=True, engine=engine).to(dtype)
+    loss = loss_fn(a, b, **({"hard_negatives": c} if hard else {}), targets=targets)
+    leaves = [a, b, *([c] if hard else [])]
+    found = torch.autograd.grad(loss, leaves)
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    unit = [normalize(leaf) for leaf in exact]
+    similarity, loss_fn = unit[0] @ torch.cat(unit[1:]).T, loss_fn.double()
+    wanted = (of_ab, of_ba) if of_pairs else (normalised(of_ab), normalised(of_ba))
+    bias = -1 if of_pairs else 0
+    logits = [
+        logits_of(loss_fn, of_block, normalised(of_targets)) + bias
+        for of_block, of_targets in zip((similarity, similarity[:, :SIZE].T), wanted, strict=True)
+    ]
+    expected = both_ways(*logits, wanted, of_pairs)
+    bound = 1e-10 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(loss.double(), expected, rtol=bound, atol=bound)
+    for ours, right in zip(found, torch.autograd.grad(expected, exact), strict=True):
+        torch.testing.assert_close(ours.double(), right, rtol=bound, atol=bound)
+
+
+def test_both_directions_of_one_hot_targets_are_the_plain_loss_and_those_of_scores_that_of_embeddings() -> None:
+    a, b, c, wanted = rows(SIZE, 2), rows(SIZE, 3), rows(HARD, 4), some_targets(SIZE + HARD)
+    loss_fn = ContrastiveLoss("learnable", layout="cross-view", symmetric=True)
+    torch.testing.assert_close(loss_fn(a, b, targets=torch.eye(SIZE)), loss_fn(a, b), rtol=1e-12, atol=1e-12)
+    scores = normalize(a) @ normalize(torch.cat([b, c])).T
+    of_embeddings = loss_fn(a, b, hard_negatives=c, targets=wanted)
+    torch.testing.assert_close(loss_fn.from_scores(scores, targets=wanted), of_embeddings, rtol=1e-12, atol=1e-12)
+
+
+def test_the_loss_of_softclip_is_the_divergence_of_both_directions() -> None:
+    """Gao et al. 2023: the divergence of each direction from the softmax of similarities within a modality."""
+    images, captions = rows(SIZE, 2), rows(SIZE, 3)
+    of_ab, of_ba = (make.within_modality(view, temperature=0.3) for view in (images, captions))
+    loss = ContrastiveLoss(0.1, layout="cross-view", symmetric=True)(images, captions, targets=(of_ab, of_ba))
+    logits = normalize(images) @ normalize(captions).T / 0.1
+    pairs = ((logits, of_ab), (logits.T, of_ba))
+    divergence = sum(kl_div(log_softmax(of_block, 1), soft, reduction="batchmean") for of_block, soft in pairs) / 2
+    entropy = sum(-(soft * soft.log()).sum(1).mean() for _, soft in pairs) / 2
+    torch.testing.assert_close(loss - entropy, divergence, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("strategy", ["fixed", "macl"])
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_direction_without_any_positive_leaves_the_other(empty: int, strategy: str) -> None:
+    a, b = rows(SIZE, 2), rows(SIZE, 3)
+    pair = [some_targets(SIZE), some_targets(SIZE)]
+    pair[empty] = torch.zeros(SIZE, SIZE)
+    loss = ContrastiveLoss(strategy, layout="cross-view", symmetric=True)(a, b, targets=tuple(pair))
+    views = (b, a) if empty == 0 else (a, b)
+    one_way = ContrastiveLoss(strategy, layout="cross-view")(*views, targets=some_targets(SIZE))
+    torch.testing.assert_close(loss, one_way, rtol=1e-12, atol=1e-12)
+    gradients = [torch.autograd.grad(value, (a, b)) for value in (loss, one_way)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("symmetric", "targets", "message"),
+    [
+        (False, (torch.eye(SIZE), torch.eye(SIZE)), r"targets holds 2 tensors, and the layout has directions ab: wanted"),
+        (True, (torch.eye(SIZE),) * 3, r"targets holds 3 tensors, and the layout has directions ab\+ba: wanted"),
+        (True, (torch.eye(SIZE), torch.eye(SIZE) * 2), r"targets\[1\] holds row 0 with the sum 2; wanted"),
+        (True, (torch.eye(SIZE), None), r"targets\[1\] is a NoneType; wanted a tensor \[B, M\]"),
+        (True, (torch.eye(SIZE), torch.eye(SIZE, SIZE + 1)), r"targets of shape \[9, 10\] must be \[9, 9\]"),
+        (True, [[1.0]], r"targets is a list; wanted a tensor \[B, M\]"),
+    ],
+)
+def test_other_pairs_are_refused(symmetric: bool, targets: Any, message: str) -> None:
+    with pytest.raises(TempplugError, match=message):
+        ContrastiveLoss(layout="cross-view", symmetric=symmetric)(rows(SIZE, 2), rows(SIZE, 3), targets=targets)
+
+
 def test_a_queue_lies_between_the_views_and_the_hard_negatives() -> None:
     a, b, past, hard = rows(SIZE, 2), rows(SIZE, 3), rows(5, 9).detach(), rows(HARD, 4)
     wanted = some_targets(SIZE + 5 + HARD)
@@ -261,7 +361,9 @@ def test_probabilities_of_pairs_lie_between_0_and_1(number: float, message: str)
     ("options", "message"),
     [
         ({"objective": "dcl", "layout": "cross-view"}, "objective 'dcl' has no meaning for targets="),
-        ({"layout": "cross-view", "symmetric": True}, "targets= needs layout 'cross-view' with directions=ab"),
+        ({"layout": "cross-view:directions=ab+ba"}, "targets= needs layout 'cross-view' with directions=ab, or ab"),
+        ({"layout": "cross-view:directions=ab+aa"}, "targets= needs layout 'cross-view' with directions=ab, or ab"),
+        ({"layout": "cross-view:hard=own"}, "targets= needs layout 'cross-view' with directions=ab, or ab"),
         ({"layout": "two-view"}, "targets"),
         ({"layout": "masks"}, "targets"),
     ],
@@ -292,11 +394,13 @@ def test_the_type_of_the_embeddings_decides(engine: Any, of_rows: torch.dtype, o
 
 
 def test_a_changed_target_is_found_before_the_backward_pass() -> None:
-    wanted = torch.eye(SIZE)
-    loss = ContrastiveLoss(layout="cross-view")(rows(SIZE, 2), rows(SIZE, 3), targets=wanted)
-    wanted[0] = 0.5
-    with pytest.raises(RuntimeError, match="targets was changed in place"):
-        loss.backward()
+    for symmetric in (False, True):
+        wanted = torch.eye(SIZE)
+        given: Any = (torch.eye(SIZE), wanted) if symmetric else wanted
+        loss = ContrastiveLoss(layout="cross-view", symmetric=symmetric)(rows(SIZE, 2), rows(SIZE, 3), targets=given)
+        wanted[0] = 0.5
+        with pytest.raises(RuntimeError, match="targets was changed in place"):
+            loss.backward()
 
 
 def test_the_record_counts_positives_and_means_by_their_targets() -> None:
