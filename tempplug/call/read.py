@@ -153,7 +153,7 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
             views.targets = read_given_targets(parts, arguments["targets"], views.size, device, precision, alone)
         mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
-        if parts.terms:
+        if parts.row_arguments:
             rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": owned}
             views.row_arguments = read_row_arguments(parts, arguments, rows)
     return views
@@ -231,7 +231,7 @@ def _kind(parts: Parts, view_a: Tensor, view_b: Tensor | None, arguments: dict[s
 
 def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> tuple[Any, ...]:
     """Raises what is wrong; returns the embeddings in one type, labels, index and uncertainty."""
-    layout, read_by_terms = parts.layout, parts.read_by_terms
+    layout, row_names = parts.layout, parts.row_arguments
     _warn_of_scale(parts.strategy, memory)
     device = device_of(view_a)
     size, dimension = check_embeddings("view_a", view_a, device).shape
@@ -239,7 +239,7 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
         check_embeddings("view_b", view_b, device, dimension)
         if view_b.shape[0] != size and layout.name != "masks":
             raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-    check_read(arguments, parts.strategy, layout, read_by_terms | parts.objective.takes)
+    check_read(arguments, parts.strategy, layout, row_names | parts.objective.takes)
     queue = check_embeddings("queue", arguments["queue"], device, dimension) if "queue" in arguments else None
     hard, mask = arguments.get("hard_negatives"), arguments.get("hard_negative_mask")
     extra = check_hard_negatives(hard, device, size, dimension)
@@ -247,7 +247,7 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
         if hard is None or hard.ndim != 3:
             raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
         check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-    rows = check_rows(arguments, memory, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
+    rows = check_rows(arguments, memory, device, size, size if view_b is None else view_b.shape[0], row_names)
     return common_type(view_a, view_b, queue, extra), *rows
 
 
@@ -263,7 +263,7 @@ def _warn_of_scale(strategy: Strategy, memory: Memory) -> None:
 
 
 def check_rows(
-    arguments: Mapping[str, Any], memory: Memory, device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
+    arguments: Mapping[str, Any], memory: Memory, device: torch.device, size: int, candidates: int, row_names: Set[str]
 ) -> tuple[Any, ...]:
     """Returns labels and index as int64, and uncertainty, each None where not given; raises as `inputs.check_tensor`."""
     positive, negative = (
@@ -273,7 +273,7 @@ def check_rows(
     if positive is not None and negative is not None and device.type != "cpu" and memory.may_read("overlap of masks", device):
         refuse_overlap(positive, negative)
     labels, index = arguments.get("labels"), arguments.get("index")
-    if isinstance(index, Mapping) and "index" in read_by_terms:
+    if isinstance(index, Mapping) and "index" in row_names:
         index = index.get("view_a")
     labels, index = check_integers("labels", labels, device, size), check_integers("index", index, device, size)
     return labels, index, check_uncertainty(arguments.get("uncertainty"), device, size)
@@ -290,8 +290,8 @@ def read_given_targets(
 def read_row_arguments(
     parts: Parts, arguments: Mapping[str, Any], rows: Mapping[str, Tensor | None]
 ) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
-    """Returns what terms on negatives read of the rows, as of `tempplug.layouts.Views`, of one process; they check it."""
-    names = parts.read_by_terms & arguments.keys()
+    """Returns what layout and terms read of the rows, as of `tempplug.layouts.Views`, of one process; they check it."""
+    names = parts.row_arguments & arguments.keys()
     row_arguments = {name: check_row_argument(name, arguments[name], rows) for name in sorted(names)}
     for term in parts.terms:
         term.check_arguments(row_arguments, parts.layout)

@@ -94,11 +94,11 @@ class Ring:
         return replace(views, chunk=owner, plan=None, everyone=UnitRows.of_tensors(rows), row_arguments=arguments, **fields)
 
     @torch.no_grad()
-    def positive_similarity(self) -> tuple[Tensor, Tensor]:
-        """Returns each anchor's mean similarity and number of positives of all processes, [N], where labels give them."""
+    def positive_similarity(self, number: int) -> tuple[Tensor, Tensor]:
+        """Returns each anchor's mean similarity and number of positives of all processes, [N], of a block by its number."""
         totals, counts = [], []
         for owner, tensors in going_round(self.views.rows, self.loads):
-            (block,) = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
+            block = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))[number]
             counts.append(block.roles.positive_count)
             totals.append(block.roles.positive_similarity(*block.detached) * counts[-1])
         count = torch.stack(counts).sum(0)

@@ -128,7 +128,7 @@ class Run(Call):
             block.positive_similarity = roles.positive_similarity(block.of_anchors.detached, block.of_candidates.detached)
         positives, paired, there = block.positive_similarity, None, True
         if roles.positives is None or views.rows.world > 1:
-            positives, paired = self._positives(block, views)
+            positives, paired = self._positives(block, views, number)
             there = roles.positives is not None or positives.numel() > 0
         # Targets may give positives to one direction alone.
         seen = positives if there else positives.new_zeros(1)
@@ -163,7 +163,7 @@ class Run(Call):
             block.pairs = pairs_of(block, views, block.positive_similarity, main)
             block.terms = self._terms(block, block.pairs, views, number)
 
-    def _positives(self, block: Block, views: Views) -> tuple[Tensor, Tensor | None]:
+    def _positives(self, block: Block, views: Views, number: int) -> tuple[Tensor, Tensor | None]:
         """Returns the similarities of the positives of all processes, [G], and which anchors have some (None: all).
 
         Anchors without one are left out, unless that waits for a device.
@@ -175,7 +175,7 @@ class Run(Call):
         if roles.positives is None:
             counts = roles.positive_count
             if self.ring is not None:
-                positives, counts = self.ring.positive_similarity()
+                positives, counts = self.ring.positive_similarity(number)
             block.positive_similarity = positives
             paired = None if roles.fewest_positives else counts > 0
             if paired is not None and (rows.world > 1 or positives.is_cpu):

@@ -42,8 +42,8 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
-    check_read(arguments, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
-    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.read_by_terms)
+    check_read(arguments, parts.strategy, parts.layout, parts.row_arguments | parts.objective.takes)
+    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.row_arguments)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.

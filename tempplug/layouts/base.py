@@ -185,6 +185,7 @@ class PairLayout(Configured, ABC):
         gathers: whether the layout has a meaning across processes.
         rings: whether `build` takes the candidates of one process at a time, see ``chunk`` of `Views`.
         takes_scores: whether similarities of view_a's rows with candidates are all that it needs.
+        row_arguments: names of arguments on rows that decide its roles, such as ``keys``.
         blocks: names of the blocks, where there are several kinds.
         joint: whether all blocks of a call belong to the softmax of one row.
     """
@@ -194,10 +195,11 @@ class PairLayout(Configured, ABC):
     takes: ClassVar[frozenset[str]]
     one_view: ClassVar[bool] = False
     joins_views: ClassVar[bool] = False
-    by_position: ClassVar[bool] = False
+    by_position: bool = False
     gathers: ClassVar[bool] = True
     rings: ClassVar[bool] = False
     takes_scores: bool = False
+    row_arguments: frozenset[str] = frozenset()
     blocks: tuple[str, ...] = ()
     joint: bool = False
 

@@ -34,6 +34,8 @@ CASES = {
     "hard": ("cross-view", "temperature-free", "infonce", {}),
     "targets": ("cross-view", "macl", "infonce", {}),
     "targets-both": ("cross-view", "macl", "infonce", {"symmetric": True}),
+    "keys": ("cross-view:positives=keys", "macl", "infonce", {}),
+    "keys-both": ("cross-view:positives=keys,directions=ab+ba,softmax=separate", "dystress", "sigmoid", {}),
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
@@ -113,6 +115,9 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
         shares[1] = 0
         both = [shares / shares.sum(1, keepdim=True).clamp(min=1e-30), torch.softmax(everything["b"] @ everything["b"].T, 1)]
         given["targets"] = both[0][rows] if case == "targets" else (both[0][rows], both[1][rows])
+    if case.startswith("keys"):
+        given["keys"] = everything["keys"][rows]
+        given["hard_negatives"] = encoder(everything["hard"][rows])
     if case.startswith("queue"):
         given["queue"] = everything["queue"]
     loss = loss_fn(*views, **given)

@@ -184,7 +184,10 @@ DIFFERENT: dict[str, Case] = {
         by(CROSS, loss("fixed", "dcl", layout="cross-view")),
         "objective is 'infonce' in process 0 and 'dcl' in process 1",
     ),
-    "layout": (by(CROSS, loss("fixed")), "layout is 'cross-view:directions=ab,softmax=joint,hard=shared,in_batch=true' in pro"),
+    "layout": (
+        by(CROSS, loss("fixed")),
+        "layout is 'cross-view:directions=ab,softmax=joint,hard=shared,in_batch=true,positives=row' in pro",
+    ),
     "negatives": (
         by(CROSS, loss("fixed", layout="cross-view", negatives="hardness")),
         "negatives is 'none' in process 0 and 'hardness:",
