@@ -90,14 +90,16 @@ def refuse_cosines_only(parts: Parts) -> None:
     layout = parts.layout
     if parts.gather:
         raise ConfigError(
-            f"gather={parts.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows."
+            f"gather={parts.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows. "
+            "Where its columns are candidates of all processes, take gather=False and say by targets= which are positives."
         )
     if parts.engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{parts.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
     if not layout.takes_scores:
         raise ConfigError(
             f"layout '{layout.spec()}' needs similarities that scores of rows with columns do not hold: from_scores takes "
-            "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'."
+            "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'. Columns of hard "
+            "negatives may be each row's own, also with hard=shared; a row of its own candidates alone has targets=."
         )
     with_domain: list[Strategy | NegativeTerm] = [parts.strategy, *parts.terms]
     for part in with_domain:
