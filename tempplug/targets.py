@@ -173,8 +173,13 @@ def _read(name: str, given: object, rows: int, device: torch.device, precision: 
     return targets
 
 
-def roles_of_targets(targets: Tensor, candidates: int) -> PairRoles:
+def roles_of_targets(targets: Tensor, candidates: int, spans: Sequence[tuple[int, int]] = ()) -> PairRoles:
     """Returns the roles that targets [N, M] give, of as many candidates; a row that sums to 0 has no positive.
+
+    Args:
+        targets: of all candidates.
+        candidates: M.
+        spans: the first and the number of the candidates of each part of a block, if it has only some of them.
 
     Raises:
         ShapeError: M is another number than that of the candidates.
@@ -183,6 +188,9 @@ def roles_of_targets(targets: Tensor, candidates: int) -> PairRoles:
     if columns != candidates:
         raise ShapeError(
             f"targets of shape {[rows, columns]} must be [{rows}, {candidates}]: a column for each candidate, view_b's rows "
-            "(with gather=True those of all processes), then the queue, then the hard negatives."
+            "(with gather those of all processes), then the queue, then the hard negatives."
         )
-    return PairRoles(anchors=rows, candidates=columns, device=targets.device, targets=targets)
+    total = targets.sum(1) if spans else None
+    if spans:
+        targets = torch.cat([targets[:, start : start + size] for start, size in spans], 1)
+    return PairRoles(anchors=rows, candidates=targets.shape[1], device=targets.device, targets=targets, total_of_targets=total)

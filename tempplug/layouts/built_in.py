@@ -169,11 +169,13 @@ class CrossView(PairLayout):
         """Returns the roles that the targets or keys of a call give."""
         sizes = [views.part(name, True).size for name in plan.candidates]
         if views.targets is not None:
-            if views.chunk is not None:
-                raise ConfigError(
-                    "targets= are those of all candidates, which gather='ring' never has at once: use gather=True."
-                )
-            return roles_of_targets(views.targets[plan.name], sum(sizes))
+            if views.chunk is None:
+                return roles_of_targets(views.targets[plan.name], sum(sizes))
+            behind = views.rows.total + views.sizes().queue  # where the hard negatives of the first process begin
+            starts = {"queue": views.rows.total, "hard_negatives": behind + sum(views.hard_sizes[: views.chunk])}
+            spans = [(starts.get(name, views.start), size) for name, size in zip(plan.candidates, sizes, strict=True)]
+            width = behind + sum(views.hard_sizes) if plan.name == "ab" else views.rows.total
+            return roles_of_targets(views.targets[plan.name], width, spans)
         keys = views.row_arguments.get("keys", {})
         if not {"view_a", "view_b"} <= keys.keys():
             raise ConfigError(f"{self.where('positives', 'keys')} needs keys= of both views, an integer a row.")

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.functional import normalize
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, ProcessError, ShapeError
@@ -33,6 +34,8 @@ CASES = {
     "dual": ("two-view", "learnable", "dual-temperature", {}),
     "hard": ("cross-view", "temperature-free", "infonce", {}),
     "targets": ("cross-view", "macl", "infonce", {}),
+    "targets-hard": ("cross-view", "dystress", "infonce", {}),
+    "targets-sigmoid": ("cross-view", "learnable", "sigmoid:initial_bias=-1", {}),
     "targets-both": ("cross-view", "macl", "infonce", {"symmetric": True}),
     "keys": ("cross-view:positives=keys", "macl", "infonce", {}),
     "keys-both": ("cross-view:positives=keys,directions=ab+ba,softmax=separate", "dystress", "sigmoid", {}),
@@ -114,7 +117,13 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
         shares = torch.softmax(everything["a"] @ everything["b"].T, 1) * (torch.arange(total) % 4 < 2)
         shares[1] = 0
         both = [shares / shares.sum(1, keepdim=True).clamp(min=1e-30), torch.softmax(everything["b"] @ everything["b"].T, 1)]
-        given["targets"] = both[0][rows] if case == "targets" else (both[0][rows], both[1][rows])
+        given["targets"] = (both[0][rows], both[1][rows]) if case == "targets-both" else both[0][rows]
+    if case == "targets-hard":  # of which some are positives, as of the queue
+        given |= {"queue": everything["queue"], "hard_negatives": encoder(everything["hard"][rows])}
+        candidates = normalize(torch.cat([everything[name] for name in ("b", "queue", "hard")]))
+        shares = torch.softmax(4 * normalize(everything["a"][rows]) @ candidates.T, 1)
+        shares = shares.masked_fill(shares < 0.05, 0.0)
+        given["targets"] = shares / shares.sum(1, keepdim=True)
     if case.startswith("keys"):
         given["keys"] = everything["keys"][rows]
         given["hard_negatives"] = encoder(everything["hard"][rows])
