@@ -182,8 +182,9 @@ class StepRecord:
         alignment: mean squared distance of an anchor from its positives, as of `tempplug.metrics.alignment`; lower is closer.
         uniformity: ln of the mean Gaussian potential of the sampled negatives, as of `tempplug.metrics.uniformity`; lower is
             more spread.
-        positive_probability: mean softmax probability of the positives.
-        gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient.
+        positive_probability: mean softmax probability of the positives; with ``targets`` t of a row what it shares with its
+            probabilities p, Σ min(t, p), of some anchors (NaN in a ring).
+        gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient; with targets half of Σ |p - t|.
         effective_negatives: how many negatives an anchor's gradient comes from, mean over some anchors; see
             `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.

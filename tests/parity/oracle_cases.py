@@ -69,6 +69,10 @@ OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *GLOBAL, "reweighted", *SIGMO
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]
+TARGETS = [*(f"{base}+targets{rest}" for base in ("cross-view", "symmetric") for rest in ("", "+hard", "+ragged"))]
+TARGETS += ["symmetric+targets-pair"]
+KEYS = ["cross-view:positives=keys", "cross-view:positives=keys+ragged"]
+KEYS += [f"cross-view:directions=ab+ba,softmax=separate,positives=keys{rest}" for rest in ("", "+hard")]
 TERMS = [
     "",
     "false-negatives:margin=-0.2",
@@ -210,6 +214,7 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
 
     base = case.removesuffix("+hard").removesuffix("+ragged")
     hard, ragged = base != case, case.endswith("+ragged")
+    base, targets, kind = base.partition("+targets")
     layout = {"symmetric": "cross-view"}.get(base, base.partition("-")[0] if base[0] in "lm" else base)
     rows = max(rows, 3) if base.startswith(("labels-one-view", "masks")) else rows
     a = leaf(rows, dimension)
@@ -239,8 +244,22 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         positive = own if base == "masks-one" else own | (other & (torch.arange(rows) % 2 == 0)[:, None])
         call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
         positive[-1] = False  # an anchor without a positive, and pairs without a role
+    if targets:
+        call.inputs["targets"] = targets_of(call, kind == "-pair", generator)
     call.inputs |= of_rows(call, generator)
     return call
+
+
+def targets_of(call: Call, pair: bool, generator: torch.Generator) -> Any:
+    """Some of the candidates that there are, with several in most rows and none in some."""
+    rows, hard = len(call.views[0]), call.inputs.get("hard_negatives")
+    width = rows + (0 if hard is None else hard.shape[:-1].numel())
+    both = torch.rand(2, rows, width, generator=generator, dtype=torch.float64)
+    both *= torch.rand(both.shape, generator=generator) < 4 / rows
+    if "hard_negative_mask" in call.inputs:
+        both[:, :, rows:] *= call.inputs["hard_negative_mask"].flatten()
+    of_ab, of_ba = (of_block / of_block.sum(1, keepdim=True).clamp(min=1e-30) for of_block in both)
+    return (of_ab, of_ba) if pair else of_ab
 
 
 def of_rows(call: Call, generator: torch.Generator) -> dict[str, Any]:
@@ -250,8 +269,11 @@ def of_rows(call: Call, generator: torch.Generator) -> dict[str, Any]:
     shapes = {part: parts[part].shape[:-1] for part in ("view_a", "view_b", "queue", "hard_negatives") if part in parts}
     if "guide" in words:
         found["guide"] = {part: torch.randn(*shape, 5, generator=generator) for part, shape in shapes.items()}
-    if "same-key" in words:
+    if "same-key" in words or "positives=keys" in call.layout:
         found["keys"] = {part: torch.randint(2 * rows, shape, generator=generator) for part, shape in shapes.items()}
+    if "positives=keys" in call.layout:  # some rows have their own pair as a positive
+        keys = found["keys"]
+        keys["view_b"] = torch.where(torch.arange(rows) % 3 == 0, keys["view_a"], keys["view_b"])
     if "within-group" in words:
         found["groups"] = {part: torch.arange(shape.numel()).view(shape) % 3 for part, shape in shapes.items()}
         if len(shapes.get("hard_negatives", ())) == 2:
@@ -279,6 +301,8 @@ def roles_of(call: Call) -> list[list[Direction]]:
         labels=rest.get("labels"),
         masks=(rest.get("positive_mask"), rest.get("negative_mask")),
         hard_negative_mask=rest.get("hard_negative_mask"),
+        targets=rest.get("targets"),
+        of_rows=rest,
     )
 
 

@@ -430,3 +430,24 @@ def test_the_record_counts_positives_and_means_by_their_targets() -> None:
     mean = (wanted * similarity).sum(1)[wanted.sum(1) > 0].mean()
     assert loss_fn.record.positive_similarity.item() == pytest.approx(mean.item())
     assert tempplug.ContrastiveLoss(layout="cross-view").accepted(targets=wanted)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_the_record_tells_how_much_probability_lies_where_the_targets_want_it(symmetric: bool) -> None:
+    a, b, keys = rows(SIZE, 2), rows(SIZE, 3), torch.arange(SIZE) % 3
+    loss_fn = ContrastiveLoss(0.3, layout="cross-view", symmetric=symmetric, negatives="same-key")
+    logits = normalize(a) @ normalize(b).T / 0.3
+    for wanted in (some_targets(SIZE), torch.eye(SIZE).double(), make.soft_targets(rows(SIZE, 7) @ rows(SIZE, 8).T)):
+        loss_fn(a, b, targets=wanted, keys=keys)
+        shared, losses = [], []
+        for of_block, targets in ((logits, wanted), (logits.T, normalised(wanted.T)))[: 1 + symmetric]:
+            left_out = (keys[:, None] == keys) & (targets == 0)
+            probabilities_of_rows = of_block.masked_fill(left_out, -torch.inf).softmax(1)
+            shared.append(torch.minimum(probabilities_of_rows, targets).sum(1)[targets.sum(1) > 0])
+            losses.append(-torch.special.xlogy(targets, probabilities_of_rows).sum(1)[targets.sum(1) > 0])
+        numbers = loss_fn.record.numbers()
+        assert numbers["positive_probability"] == pytest.approx(torch.cat(shared).mean().item(), rel=1e-10)
+        assert numbers["gradient_scale"] == pytest.approx(1 - torch.cat(shared).mean().item(), rel=1e-10)
+        assert numbers["infonce"] == pytest.approx(torch.cat(losses).mean().item(), rel=1e-10)
+        assert ("negative_similarity" in numbers) == bool((wanted == 0).any())
+        assert numbers["anchors_without_negative"] == (0 if (wanted == 0).any() else SIZE * (1 + symmetric))
