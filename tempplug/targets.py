@@ -125,8 +125,9 @@ def read_targets(
         ConfigError: a number is below 0, or a row sums to another number than 0 and 1 (``of_pairs``: a number is above 1), not
             asked on a GPU either; or one tensor has to do for both directions, and others have its transpose's rows.
     """
+    expected = rows, device, precision, of_pairs
     if not isinstance(targets, tuple | list) or not any(isinstance(item, Tensor) for item in targets):
-        of_ab = _read("targets", targets, rows, device, precision, of_pairs)
+        of_ab = _read("targets", targets, *expected)
         if len(blocks) > 1 and not alone:
             raise ConfigError(
                 "targets= for both directions must be a pair with gather: (T_ab, T_ba), of this process's rows of view_a and "
@@ -138,11 +139,7 @@ def read_targets(
             f"targets holds {len(targets)} tensors, and the layout has directions {'+'.join(blocks)}: wanted one tensor, or a "
             "pair (T_ab, T_ba) with ab+ba."
         )
-    of_blocks = zip(blocks, targets, strict=True)
-    return {
-        name: _read(f"targets[{number}]", of_block, rows, device, precision, of_pairs)
-        for number, (name, of_block) in enumerate(of_blocks)
-    }
+    return {name: _read(f"targets[{number}]", targets[number], *expected) for number, name in enumerate(blocks)}
 
 
 def _read(name: str, given: object, rows: int, device: torch.device, precision: torch.dtype, of_pairs: bool) -> Tensor:

@@ -29,9 +29,8 @@ class Unchanged:
 
     def __init__(self, arguments: Mapping[str, object], layout_takes: Set[str]) -> None:
         given = [(name, arguments[name]) for name in _READ_AGAIN if name in arguments and name in layout_takes]
-        read_again = [
-            (name, item) for name, value in given for item in (value if isinstance(value, tuple | list) else (value,))
-        ]
+        pairs = [(name, value if isinstance(value, tuple | list) else (value,)) for name, value in given]
+        read_again = [(name, value) for name, values in pairs for value in values]
         # What is no tensor is refused later. Changes of tensors made in inference mode are possible in that mode alone, and
         # torch does not count them.
         self._seen = [

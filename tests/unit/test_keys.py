@@ -45,15 +45,6 @@ def test_the_loss_is_that_of_supervised_contrastive_learning(symmetric: bool, en
     agree(loss_fn(A, B, keys=KEYS), of_targets, A, B)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_loss_is_that_of_pytorch_metric_learning(dtype: torch.dtype) -> None:
-    peer = pytest.importorskip("pytorch_metric_learning.losses").SupConLoss(temperature=0.2)
-    a, b = (view.detach().to(dtype).requires_grad_() for view in (A, B))
-    expected = peer(a, KEYS, ref_emb=b, ref_labels=KEYS.clone())  # the same object would be a square
-    bound = 1e-10 if dtype == torch.float64 else 1e-6
-    agree(ContrastiveLoss(0.2, layout=LAYOUT)(a, b, keys=KEYS), expected, a, b, bound=bound)
-
-
 @pytest.mark.parametrize("engine", ["dense", "tiled"])
 @pytest.mark.parametrize("objective", ["infonce", "dcl", "flatnce", "sigmoid:initial_bias=-1", "sogclr:size=9"])
 @pytest.mark.parametrize("strategy", ["macl", "dystress", "learnable"])
