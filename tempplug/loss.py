@@ -151,7 +151,7 @@ class ContrastiveLoss(nn.Module):
             targets: [B, M] for ``cross-view``, or a pair with view_b's [B, M]: the share of row i's probability that each of
                 view_b (of all processes), queue and hard negatives should have. Rows sum to 1, or to 0 without a positive; in
                 ``sigmoid`` to anything. What has a target is a positive, and terms act on the rest. No gradient.
-            of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
+            of_rows: what terms or layout read of rows, as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
                 dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.
 
         An anchor without a negative, as in a batch of one, has under ``infonce`` the loss of its positives alone, 0 with one
