@@ -50,6 +50,7 @@ class Batch:
         index: [N] position of each anchor in the data set.
         uncertainty: [N] the learned scalar of each anchor (TaU).
         of_view_a: how many of the anchors, the first ones, are rows of view_a; None: all.
+        groups: [N] group of each anchor, such as its data set; None unless given.
     """
 
     positive_similarity: Tensor
@@ -59,6 +60,7 @@ class Batch:
     index: Tensor | None = None
     uncertainty: Tensor | None = None
     of_view_a: int | None = None
+    groups: Tensor | None = None
 
     @property
     def mean_positive_similarity(self) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import AuxiliaryOfBlock, BatchOfBlock, Block
-from tempplug.call.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.blocks import argument_of, joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
 from tempplug.call.memory import Call
 from tempplug.call.read import read_embeddings
 from tempplug.call.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
@@ -23,6 +23,7 @@ from tempplug.call.replay import ADVICE, RememberedCall
 from tempplug.call.ring import Ring, make_ring
 from tempplug.call.scores import read_scores
 from tempplug.embeddings import unit_rows
+from tempplug.engine.forward import at_positives
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import (
     check_embeddings,
@@ -133,6 +134,8 @@ class Run(Call):
         # Targets may give positives to one direction alone.
         seen = positives if there else positives.new_zeros(1)
         block.batch = BatchOfBlock(block, seen, paired, views.rows.sizes[views.rows.rank])
+        if "groups" in self.parts.strategy.takes and "groups" in views.row_arguments:
+            block.batch.groups = argument_of(views, views.parts_of(block)[0], "groups")
         return there
 
     def _choose_map(self, block: Block, blocks: list[Block], number: int) -> None:
@@ -251,8 +254,10 @@ class Run(Call):
         maps = []
         for block in blocks:
             maps.append(block.logit_map)
+        positive_maps = self._positive_maps(blocks)
         statistics = self._statistics(blocks, wanted, maps)
         second = self._second(blocks, counts)
+        of_loss = self._with_positives(blocks, statistics, positive_maps) if positive_maps else statistics
         losses: list[Tensor] = []
         valid: list[Tensor | None] = []
         for number, rows in enumerate(statistics):
@@ -264,6 +269,7 @@ class Run(Call):
                 auxiliary.observed = self._made(("observed", number), partial(objective.observe, block.batch, rows))
             without = self._without_negatives(block, rows)
             valid.append(with_loss(block.roles, rows.positive_count, without, objective, views.rows.world == 1))
+            rows = of_loss[number]
             if without is not None and not objective.without_negatives:
                 # Dropped later; until then any number does that has no infinite one to be subtracted from.
                 level = rows.positive_lse.detach()
@@ -285,6 +291,27 @@ class Run(Call):
             joined_rows = zip(statistics, blocks, maps, strict=False)
             statistics = [with_row_terms(of_rows, rows, block.roles, logit_map) for rows, block, logit_map in joined_rows]
         return statistics
+
+    def _positive_maps(self, blocks: list[Block]) -> list[LogitMap]:
+        """Returns the maps that the objective has for the positives of each block; none where it has none."""
+        of_blocks = [self.parts.objective.positive_map(block.logit_map) for block in blocks]
+        maps = [positive_map for positive_map in of_blocks if positive_map is not None]
+        if maps:  # with a graph of the rows, the gradients of two passes are added up before they are rounded
+            _ = blocks[0].anchors, blocks[0].candidates
+        return maps
+
+    def _with_positives(
+        self, blocks: list[Block], statistics: list[RowStatistics], maps: list[LogitMap]
+    ) -> list[RowStatistics]:
+        """Returns the statistics with the logits of positives under maps of their own; several a row need another pass."""
+        if blocks[0].roles.positives is None or (self.parts.layout.joint and sum(block.paired for block in blocks) > 1):
+            others = self._statistics(blocks, NOTHING, maps)
+            logits = [(rows.positive_logit, rows.positive_lse) for rows in others]
+        else:
+            paired = zip(statistics, blocks, maps, strict=False)
+            logits = [(at_positives(own, block.roles).logit(rows.positive_similarity),) * 2 for rows, block, own in paired]
+        both = zip(statistics, logits, strict=True)
+        return [replace(rows, positive_logit=logit, positive_lse=lse) for rows, (logit, lse) in both]
 
     def _counts_negatives(self) -> bool:
         """Returns whether something reads how many negatives are left in."""

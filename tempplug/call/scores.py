@@ -19,6 +19,7 @@ from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm
+from tempplug.objectives.base import Objective
 from tempplug.options import COLDEST
 from tempplug.precision import at_least_float32
 from tempplug.strategies.base import Strategy
@@ -42,8 +43,8 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
-    check_read(arguments, parts.strategy, parts.layout, parts.row_arguments | parts.objective.takes)
-    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.row_arguments)
+    check_read(arguments, parts.strategy, parts.layout, parts.read_of_rows | parts.objective.takes)
+    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.read_of_rows)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
@@ -101,10 +102,11 @@ def refuse_cosines_only(parts: Parts) -> None:
             "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'. Columns of hard "
             "negatives may be each row's own, also with hard=shared; a row of its own candidates alone has targets=."
         )
-    with_domain: list[Strategy | NegativeTerm] = [parts.strategy, *parts.terms]
+    with_domain: list[Strategy | Objective | NegativeTerm] = [parts.strategy, parts.objective, *parts.terms]
     for part in with_domain:
         if part.cosines_only:
+            shown = part.spec() if part is parts.objective else part.name  # whose option it is
             raise ConfigError(
-                f"{part.kind} '{part.name}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "
+                f"{part.kind} '{shown}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "
                 "out of a loss for from_scores."
             )

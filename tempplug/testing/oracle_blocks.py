@@ -145,7 +145,7 @@ def directions(
     hard_negative_mask: Tensor | None = None,
     averages: Uncertainty | None = None,
     targets: Tensor | tuple[Tensor, Tensor] | None = None,
-    of_rows: Given = MappingProxyType({}),
+    arguments: Given = MappingProxyType({}),
 ) -> list[list[Direction]]:
     """Returns the blocks of each softmax of a row; the first one of each holds the positives that its loss is about.
 
@@ -163,7 +163,7 @@ def directions(
         parts = a, b, queue, hard, hard_negative_mask, labels, (of_a, of_b), (average_a, average_b)
         softmaxes = _cross_view(*parts, **options)
         if options.get("positives") == "keys":
-            keys = [[_of_rows(of_rows, "keys", names) for names in block.sources] for (block,) in softmaxes]
+            keys = [[of_rows(arguments, "keys", names) for names in block.sources] for (block,) in softmaxes]
             return [_with_positives(blocks, of[:, None] == to) for blocks, (of, to) in zip(softmaxes, keys, strict=True)]
         if targets is None:
             return softmaxes
@@ -197,7 +197,7 @@ def directions(
     return [[block]]
 
 
-def _of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
+def of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
     """Returns an argument of some rows; ``rows`` stand in where nothing is given of hard negatives."""
     value = arguments.get(name)
     parts: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(("view_a", "view_b"), value)
@@ -247,7 +247,7 @@ def _false_negatives(
 def _guide(
     block: Direction, main: Direction, arguments: Given, *, margin: float = 0.0, rule: str = "absolute", weight: float = 0.0
 ) -> Tensor:
-    sides = [[unit_rows(_of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
+    sides = [[unit_rows(of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
     judged, of_main = (left @ right.T for left, right in sides)
     return _above(judged, _mean_positive(of_main, main), margin, rule, weight)
 
@@ -257,7 +257,7 @@ def _equal(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _same_key(block: Direction, main: Direction, arguments: Given) -> Tensor:
-    equal = _equal(*(_of_rows(arguments, "keys", sources) for sources in block.sources))
+    equal = _equal(*(of_rows(arguments, "keys", sources) for sources in block.sources))
     return torch.where(equal, -math.inf, 0.0).double()
 
 
@@ -265,7 +265,7 @@ def _within_group(block: Direction, main: Direction, arguments: Given) -> Tensor
     value, hard = arguments.get("groups"), arguments.get("hard_negatives")
     of_a = value.get("view_a") if isinstance(value, Mapping) else value
     of_hard = of_a.repeat_interleave(hard.shape[1]) if of_a is not None and hard is not None and hard.ndim == 3 else None
-    equal = _equal(*(_of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
+    equal = _equal(*(of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
     return torch.where(equal, 0.0, -math.inf).double()
 
 
@@ -286,14 +286,14 @@ def _hardness(block: Direction, main: Direction, arguments: Given, *, strength: 
 
 def _log_q(block: Direction, main: Direction, arguments: Given, *, size: int | None = None) -> Tensor:
     if size is None:
-        log_q = _of_rows(arguments, "candidate_log_q", block.sources[1]).double()
+        log_q = of_rows(arguments, "candidate_log_q", block.sources[1]).double()
     else:
         index = arguments.get("index")
         counted = index.get("view_b", index.get("view_a")) if isinstance(index, Mapping) else index
         if counted is None:
             raise ConfigError("index=None: the oracle's log-q needs it.")
         counts = torch.bincount(counted, minlength=size).double() + arguments.get("counts", 0)
-        log_q = (counts[_of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
+        log_q = (counts[of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
     return -log_q.expand(len(block.anchors), -1)
 
 

@@ -60,13 +60,16 @@ STRATEGIES = [
     f"mm-ts:class_counts={COUNTS}",
     f"mm-ts:class_counts={COUNTS},amplitude=0.3,temperature_min=0.2,temperature_max=0.3,period=100",
     "tempnet:dimension=D,temperature_min=0.02,temperature_max=0.4,prototypes=5",
+    "by-group:temperatures=0.05/0.1/0.3,learn=true",
+    "by-group:temperatures=0.05/0.1/0.3",
 ]
 SIGMOID = ["sigmoid", "sigmoid:initial_bias=-3", "sigmoid:relative_bias=true,initial_bias=0.2"]
 # The last one takes ten times the strategy's temperature, where it has one.
 DUAL = ["dual-temperature:second_temperature=1.5", "dual-temperature"]
 SIZE = 2100
 GLOBAL = [f"sogclr:size={SIZE},gamma=0.3", f"sogclr:size={SIZE},gamma=0.6,eps=0.01,rho=2,relative=false"]
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *GLOBAL, "reweighted", *SIGMOID, *DUAL]
+MARGINS = ["infonce:margin=0.4,margin_kind=angular", "infonce:margin=0.2"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *MARGINS, *GLOBAL, "reweighted", *SIGMOID, *DUAL]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]
@@ -248,6 +251,8 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
     if targets:
         call.inputs["targets"] = targets_of(call, kind == "-pair", generator)
     call.inputs |= of_rows(call, generator)
+    if strategy.startswith("by-group"):
+        call.inputs.setdefault("groups", torch.arange(rows) * 5 % 3)
     return call
 
 
@@ -264,7 +269,7 @@ def roles_of(call: Call) -> list[list[Direction]]:
         masks=(rest.get("positive_mask"), rest.get("negative_mask")),
         hard_negative_mask=rest.get("hard_negative_mask"),
         targets=rest.get("targets"),
-        of_rows=rest,
+        arguments=rest,
     )
 
 

@@ -41,9 +41,13 @@ CASES = {
     "keys-both": ("cross-view:positives=keys,directions=ab+ba,softmax=separate", "dystress", "sigmoid", {}),
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
+    "margin": ("cross-view", "amcl:dimension=6", "infonce:margin=0.2", {"symmetric": True}),
+    "labels-margin": ("labels", "amcl:dimension=6", "infonce:margin=0.2", {}),
+    "labels-angle": ("labels", "learnable", "infonce:margin=0.3,margin_kind=angular", {}),
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
     "labels-sigmoid": ("labels", "learnable", "sigmoid", {}),
     "individual": ("two-view", "individual:size=20", "dcl", {}),
+    "by-group": ("cross-view", "by-group:temperatures=0.05/0.2,learn=true", "infonce", {"symmetric": True}),
     "sogclr": ("cross-view", "learnable", "sogclr:size=20,gamma=0.4,rho=1", {"symmetric": True}),
     "sogclr-shared": ("two-view", "fixed", "sogclr:size=20,per_view=false,relative=false", {}),
 }
@@ -111,6 +115,8 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
             given["index"] = given["index"]["view_a"]
     if case.startswith(("individual", "sogclr")):
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
+    if case == "by-group":
+        given["groups"] = everything["groups"][rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
     if case.startswith("targets"):  # a row without a positive, and a different number of positives on each process
@@ -178,6 +184,9 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     both = ContrastiveLoss("fixed", layout="cross-view", symmetric=True, gather=True)
     with pytest.raises(ConfigError, match=r"targets= for both directions must be a pair with gather: \(T_ab, T_ba\)"):
         both(*views, targets=torch.eye(3, 3 * len(sizes)))
+    by_group = ContrastiveLoss("by-group:temperatures=0.1/0.2", layout="cross-view", gather=True)
+    with pytest.raises(ConfigError if rank == 1 else ProcessError, match=r"groups holds 9; temperatures=0\.1/0\.2 of strategy"):
+        by_group(*views, groups=torch.tensor([0, 1, 9 if rank == 1 else 1]))
     if rank == 0:
         torch.save(results, Path(folder) / "results.pt")
     dist.barrier()  # they leave together: one that is left alone may abort
