@@ -34,8 +34,8 @@ class Parts(NamedTuple):
 
     @property
     def read_of_rows(self) -> frozenset[str]:
-        """The names of the arguments of a call that give something of each row: those of terms on negatives, and groups."""
-        return (self.strategy.takes & {"groups"}).union(*(term.takes for term in self.terms))
+        """The names of the arguments of a call on its rows: those of terms on negatives and the layout, and groups."""
+        return (self.strategy.takes & {"groups"}).union(self.layout.row_arguments, *(term.takes for term in self.terms))
 
     @property
     def takes(self) -> frozenset[str]:

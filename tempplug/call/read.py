@@ -27,7 +27,6 @@ from tempplug.inputs import (
     check_padding,
     check_read,
     check_row_argument,
-    check_tensor,
     check_uncertainty,
     common_type,
     refuse_overlap,
@@ -151,7 +150,8 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     if arguments:
         views.positive_mask, views.negative_mask = arguments.get("positive_mask"), arguments.get("negative_mask")
         if "targets" in arguments:  # here, before processes exchange anything, because one of them may refuse its own
-            views.targets = read_targets(arguments["targets"], views.size, precision)
+            alone = not (parts.gather and distributed.active())
+            views.targets = read_given_targets(parts, arguments["targets"], views.size, device, precision, alone)
         mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
         if parts.read_of_rows:
@@ -270,8 +270,6 @@ def check_rows(
     positive, negative = (
         check_mask(name, arguments.get(name), device, (size, candidates)) for name in ("positive_mask", "negative_mask")
     )
-    if "targets" in arguments:
-        check_tensor("targets", arguments["targets"], device)
     # Those of a CPU are compared by their layout in every call.
     if positive is not None and negative is not None and device.type != "cpu" and memory.may_read("overlap of masks", device):
         refuse_overlap(positive, negative)
@@ -280,6 +278,14 @@ def check_rows(
         index = index.get("view_a")
     labels, index = check_integers("labels", labels, device, size), check_integers("index", index, device, size)
     return labels, index, check_uncertainty(arguments.get("uncertainty"), device, size)
+
+
+def read_given_targets(
+    parts: Parts, targets: object, size: int, device: torch.device, precision: torch.dtype, alone: bool = True
+) -> dict[str, Tensor]:
+    """Returns the targets of a call; the arguments and errors are those of `read_targets`."""
+    of_pairs = parts.objective.pair_function is not None
+    return read_targets(targets, parts.layout.blocks, size, device, precision, of_pairs, alone)
 
 
 def read_row_arguments(

@@ -85,13 +85,17 @@ class Run(Call):
             if self.observing or self.counting or self.objective_observes:
                 self.remembered, self.again = self.memory.replay.call(views, len(step.row_losses))
         if views.targets is not None and not parts.objective.soft_targets:
-            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce.")
+            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce or sigmoid.")
         blocks = parts.layout.build(views)
         if views.chunk is not None:
             self.ring = make_ring(parts, views, blocks)
+        paired = [self._find_positives(block, views, blocks, number) for number, block in enumerate(blocks)]
+        if not any(paired):
+            return self._without_positives(views, blocks[0].roles.anchors)
         for number, block in enumerate(blocks):
-            if not self._prepare(block, views, blocks, number):
-                return self._without_positives(views, blocks[0].roles.anchors)
+            self._choose_map(block, blocks, number)
+            if block.excluded or parts.terms:
+                self._prepare_terms(block, views, blocks, number)
         losses, valid = self._row_losses(blocks, views)
         if len(losses) == 1 and valid[0] is None:
             row_losses, has_loss = losses[0], None
@@ -110,35 +114,33 @@ class Run(Call):
         self.step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
         return over_anchors(row_losses, None, views, self.parts.reduction)
 
-    def _prepare(self, block: Block, views: Views, blocks: list[Block], number: int) -> bool:
-        """Makes a block ready for an engine; returns whether any anchor of any process has a positive.
+    def _shared(self, block: Block, blocks: list[Block], number: int) -> Block | None:
+        """Returns the first block, where one by its number has the same rows and shares what that has."""
+        return blocks[0] if number and (self.parts.layout.joint or block.mirrors_first) else None
 
-        Blocks of the same rows as the first share what it has.
-        """
-        first, roles = blocks[0], block.roles
-        shared = first if number and (self.parts.layout.joint or block.mirrors_first) else None
+    def _find_positives(self, block: Block, views: Views, blocks: list[Block], number: int) -> bool:
+        """Sets what a strategy sees of a block; returns whether any anchor of any process has a positive."""
+        roles, shared = block.roles, self._shared(block, blocks, number)
         if shared is not None:
             block.positive_similarity = shared.positive_similarity
         elif block.scores is not None:
             block.positive_similarity = roles.mean_over_positives(block.scores.detach())
         else:
             block.positive_similarity = roles.positive_similarity(block.of_anchors.detached, block.of_candidates.detached)
-        positives, paired = block.positive_similarity, None
+        positives, paired, there = block.positive_similarity, None, True
         if roles.positives is None or views.rows.world > 1:
-            positives, paired = self._positives(block, views)
-            if roles.positives is None and not positives.numel():
-                return False
-        block.batch = BatchOfBlock(block, positives, paired, views.rows.sizes[views.rows.rank])
+            positives, paired = self._positives(block, views, number)
+            there = roles.positives is not None or positives.numel() > 0
+        # Targets may give positives to one direction alone.
+        seen = positives if there else positives.new_zeros(1)
+        block.batch = BatchOfBlock(block, seen, paired, views.rows.sizes[views.rows.rank])
         if "groups" in self.parts.strategy.takes and "groups" in views.row_arguments:
             block.batch.groups = argument_of(views, views.parts_of(block)[0], "groups")
-        self._choose_map(block, shared, number)
-        if block.excluded or self.parts.terms:
-            self._prepare_terms(block, views, blocks, number)
-        return True
+        return there
 
-    def _choose_map(self, block: Block, shared: Block | None, number: int) -> None:
+    def _choose_map(self, block: Block, blocks: list[Block], number: int) -> None:
         """Sets the map of a block by its number: that of the block whose batch it shares, where one map holds for both."""
-        parts = self.parts
+        parts, shared = self.parts, self._shared(block, blocks, number)
         if shared is not None and shared.logit_map.uniform and (parts.layout.joint or shared.logit_map.symmetric):
             block.logit_map, block.must_observe = shared.logit_map, shared.must_observe
         elif self.observing:
@@ -164,7 +166,7 @@ class Run(Call):
             block.pairs = pairs_of(block, views, block.positive_similarity, main)
             block.terms = self._terms(block, block.pairs, views, number)
 
-    def _positives(self, block: Block, views: Views) -> tuple[Tensor, Tensor | None]:
+    def _positives(self, block: Block, views: Views, number: int) -> tuple[Tensor, Tensor | None]:
         """Returns the similarities of the positives of all processes, [G], and which anchors have some (None: all).
 
         Anchors without one are left out, unless that waits for a device.
@@ -176,7 +178,7 @@ class Run(Call):
         if roles.positives is None:
             counts = roles.positive_count
             if self.ring is not None:
-                positives, counts = self.ring.positive_similarity()
+                positives, counts = self.ring.positive_similarity(number)
             block.positive_similarity = positives
             paired = None if roles.fewest_positives else counts > 0
             if paired is not None and (rows.world > 1 or positives.is_cpu):

@@ -54,17 +54,18 @@ class _Rows:
         paired = first.positive.any(dim=1)
         self.valid = valid = paired & (negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
         self.similarity = torch.cat(similarities, dim=1)
-        self.first = first.positive
+        self.first = first.positive.double() if first.share is None else first.share
         of_all = self._mean(similarities[0]).detach()
         self.everyone, self.positive_similarity = of_all[paired], of_all[valid]
-        self.first, self.positive, self.negative = first.positive[valid], positive[valid], negative[valid]
+        self.first, self.positive, self.negative = self.first[valid], positive[valid], negative[valid]
+        self.share = self.positive.double() if first.share is None else self.first
         self.term, self.count = term.masked_fill(term == -torch.inf, 0.0)[valid], count[valid]
         self.debiased = negatives.get("debiased")
 
     def _mean(self, values: Tensor) -> Tensor:
         """Returns the mean over the positives of the first block, which each loss is about."""
         values = values[:, : self.first.shape[1]]
-        return torch.where(self.first, values, 0.0).sum(dim=1) / self.first.sum(dim=1)
+        return (self.first * values).sum(dim=1) / self.first.sum(dim=1)
 
     def read(self, logits: Tensor, lowest: Tensor, of_positives: Tensor | None = None) -> None:
         """Takes the logits of the whole matrix, first the map, then the masks; and those of the similarity -1.
@@ -128,7 +129,7 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
 
 
 def _sigmoid(rows: _Rows, strategy: str, bias: Tensor | None, options: Mapping[str, Any], logit_of: Any) -> Tensor:
-    """Returns Σ -ln σ(l + b) over the positives and Σ -ln σ(-(l + b)) over the negatives of each anchor."""
+    """Returns Σ -t·ln σ(l + b) - (1 - t)·ln σ(-(l + b)) of each anchor; t of negatives is 0, of positives 1 or the target."""
     relative = options.get("relative_bias", False)
     if bias is None:
         bias = torch.tensor(options.get("initial_bias", 1 if relative else -10), dtype=torch.float64)
@@ -136,7 +137,8 @@ def _sigmoid(rows: _Rows, strategy: str, bias: Tensor | None, options: Mapping[s
         raise ConfigError(f"relative_bias=True: strategy '{strategy}' has no single scale.")
     logits = rows.logits + (-bias * logit_of(torch.ones_like(rows.similarity))[:1, :1] if relative else bias)
     of_negatives = F.logsigmoid(-(logits + rows.term))
-    pairs = torch.where(rows.positive, F.logsigmoid(logits), 0.0) + torch.where(rows.negative, of_negatives, 0.0)
+    of_positives = rows.share * F.logsigmoid(logits) + (1 - rows.share) * F.logsigmoid(-logits)
+    pairs = torch.where(rows.positive, of_positives, 0.0) + torch.where(rows.negative, of_negatives, 0.0)
     return -pairs.sum(dim=1)
 
 
@@ -260,6 +262,7 @@ def oracle_row_losses(
     uncertainty: Uncertainty | None = None,
     positive_mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
+    targets: Tensor | tuple[Tensor, Tensor] | None = None,
     averages: Uncertainty | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
@@ -299,7 +302,11 @@ def oracle_row_losses(
         masks=(positive_mask, negative_mask),
         hard_negative_mask=hard_negative_mask,
         averages=averages,
+        targets=targets,
+        arguments={**of_rows, "hard_negatives": hard_negatives},
     )
+    if targets is not None and objective not in WITHOUT_NEGATIVES:
+        raise ConfigError(f"objective '{objective}' has no meaning for targets.")
     settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}, bias
     results = [_softmax_losses(blocks_of_one, *settings, {**of_rows, **embeddings}) for blocks_of_one in softmaxes]
     counts = torch.stack([valid for _, valid in results]).sum(dim=0)
