@@ -148,3 +148,17 @@ def test_the_record_has_the_logits_without_the_margin_and_a_spec_without_one_is_
 def test_margins_out_of_range_are_refused_by_name(spec: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         tempplug.create_objective(spec)
+
+
+@pytest.mark.parametrize("engine", ["dense", "tiled"])
+@pytest.mark.parametrize(("kind", "margin"), BOTH)
+def test_every_candidate_with_a_target_has_the_margin(kind: str, margin: float, engine: Any) -> None:
+    view_a, view_b = rows(SIZE, 0), rows(SIZE, 1)
+    generator = torch.Generator().manual_seed(2)
+    targets = torch.rand(SIZE, SIZE, generator=generator, dtype=torch.float64)
+    targets *= torch.rand(SIZE, SIZE, generator=generator) < 0.5
+    targets[2] = 0
+    targets = targets / targets.sum(1, keepdim=True).clamp(min=1e-9)
+    loss_fn = ContrastiveLoss(0.1, f"infonce:margin={margin},margin_kind={kind}", "cross-view", engine=engine)
+    expected = loss_of(normalize(view_a, dim=1) @ normalize(view_b, dim=1).T, targets, lambda s: s / 0.1, kind, margin)
+    agree(loss_fn(view_a, view_b, targets=targets), expected, [view_a, view_b])
