@@ -70,7 +70,8 @@ def _facts_of_loss(parts: Parts) -> list[tuple[str, str]]:
 
 def _spec(part: Part) -> str:
     """Returns the spec string without where learning starts, of which DDP and FSDP copy the first process's to the others."""
-    return format_spec(part.name, {name: value for name, value in part.options.items() if not _START.fullmatch(name)})
+    compared = {name: value for name, value in part.options.items() if not _START.fullmatch(name)}
+    return part.spec() if compared == part.options else format_spec(part.name, compared)
 
 
 def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
