@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tempplug.search import SearchSpace as SearchSpace, search_space as search_space
     from tempplug.strategies.amcl import AMCL as AMCL
     from tempplug.strategies.base import Strategy as Strategy
+    from tempplug.strategies.by_group import ByGroup as ByGroup
     from tempplug.strategies.dystress import DySTreSS as DySTreSS
     from tempplug.strategies.fixed import Fixed as Fixed
     from tempplug.strategies.head_tail import HeadTail as HeadTail
@@ -90,6 +91,7 @@ _NAMES = {
     "tempplug.search": ("SearchSpace", "search_space"),
     "tempplug.strategies.amcl": ("AMCL",),
     "tempplug.strategies.base": ("Strategy",),
+    "tempplug.strategies.by_group": ("ByGroup",),
     "tempplug.strategies.dystress": ("DySTreSS",),
     "tempplug.strategies.fixed": ("Fixed",),
     "tempplug.strategies.head_tail": ("HeadTail",),

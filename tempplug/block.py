@@ -167,7 +167,7 @@ class BatchOfBlock(Batch):
     def __init__(self, block: Block, similarity: Tensor, paired: Tensor | None, rows_of_view_a: int) -> None:
         self._block, self._similarity, self._paired = block, similarity, paired
         self.of_view_a = rows_of_view_a if block.arguments[0][0] == "view_a" else 0
-        self.labels, self.index, self.uncertainty = block.labels, block.index, block.uncertainty
+        self.labels, self.index, self.uncertainty, self.groups = block.labels, block.index, block.uncertainty, None
 
     @property
     def positive_similarity(self) -> Tensor:  # type: ignore[override]

@@ -132,7 +132,7 @@ class ContrastiveLoss(nn.Module):
         positive_mask: Tensor | None = None,
         negative_mask: Tensor | None = None,
         hard_negative_mask: Tensor | None = None,
-        targets: Tensor | None = None,
+        targets: Tensor | tuple[Tensor, Tensor] | None = None,
         **of_rows: Tensor | Mapping[str, Tensor],
     ) -> Tensor:
         """Returns the loss in nats: [] for ``mean`` and ``sum``; for ``none`` [2B] with two-view, else [N], N anchors.
@@ -148,10 +148,10 @@ class ContrastiveLoss(nn.Module):
             positive_mask: [B, M] boolean, for ``masks``; True where row i of view_a belongs with row j of view_b.
             negative_mask: [B, M] boolean, for ``masks``.
             hard_negative_mask: [B, k] boolean, which of the hard negatives [B, k, D] there are; all by default.
-            targets: [B, M] for ``cross-view``: how much of its probability row i of view_a should give to each candidate, those
-                of view_b (of all processes), then the queue and the hard negatives; each row sums to 1, or to 0 where it has no
-                positive. Candidates with a target are positives, the others negatives; terms act on these alone. No gradient.
-            of_rows: what terms on negatives read, such as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
+            targets: [B, M] for ``cross-view``, or a pair with view_b's [B, M]: the share of row i's probability that each of
+                view_b (of all processes), queue and hard negatives should have. Rows sum to 1, or to 0 without a positive; in
+                ``sigmoid`` to anything. What has a target is a positive, and terms act on the rest. No gradient.
+            of_rows: what terms or layout read of rows, as ``keys=`` or ``guide=``: a tensor [B, ...] of both views' rows, or a
                 dictionary of those of ``view_a``, ``view_b``, ``hard_negatives`` and ``queue``.
 
         An anchor without a negative, as in a batch of one, has under ``infonce`` the loss of its positives alone, 0 with one
@@ -201,7 +201,7 @@ class ContrastiveLoss(nn.Module):
         uncertainty: Tensor | tuple[Tensor, Tensor] | None = None,
         positive_mask: Tensor | None = None,
         negative_mask: Tensor | None = None,
-        targets: Tensor | None = None,
+        targets: Tensor | tuple[Tensor, Tensor] | None = None,
         **of_rows: Tensor | Mapping[str, Tensor],
     ) -> Tensor:
         """Returns the loss of scores in place of cosines, such as MaxSim's or a cross encoder's; as a call does, in nats.

@@ -58,7 +58,7 @@ class Part(Configured, nn.Module):
         leaves the others waiting. Does nothing unless overridden.
 
         Args:
-            given: ``labels`` and ``index`` [B] where the call has them. Terms on negatives have
+            given: ``labels``, ``index`` and ``groups`` [B] where the call has them. Terms on negatives have
                 `tempplug.NegativeTerm.check_arguments` in place of this.
         """
 

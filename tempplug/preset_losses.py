@@ -59,7 +59,7 @@ def preset(name: str, **changes: Any) -> ContrastiveLoss:
         ConfigError: the source states no temperature and ``strategy`` is not given, or as of `tempplug.ContrastiveLoss`.
 
     >>> preset("gte", reduction="sum").layout.spec()
-    'cross-view:directions=ab+aa+ba+bb,softmax=joint,hard=shared,in_batch=true'
+    'cross-view:directions=ab+aa+ba+bb,softmax=joint,hard=shared,in_batch=true,positives=row'
     """
     known = {entry.name: entry for entry in presets()}
     if name not in known:

@@ -87,6 +87,7 @@ class PairRoles:
         negative_mask: [N, M] boolean roles.
         targets: [N, M] how much of an anchor's probability each candidate should have, at least 0: what has some is a positive,
             all others are negatives, and means over the positives are weighted by it. None where all positives count alike.
+        total_of_targets: [N] their sum where they are those of one process in a ring, over the candidates of all.
         always_paired: whether every anchor has a positive whatever the labels are: the other view of its row.
     """
 
@@ -104,6 +105,7 @@ class PairRoles:
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
     targets: Tensor | None = None
+    total_of_targets: Tensor | None = None
     always_paired: bool = False
 
     @lazy
@@ -198,7 +200,7 @@ class PairRoles:
     def positive_total(self) -> Tensor:
         """What an anchor's sum over its positives is divided by for their mean, [N]: their targets' sum, else their number."""
         if self.targets is not None:
-            total = self.targets.sum(1)
+            total = self.targets.sum(1) if self.total_of_targets is None else self.total_of_targets
             return total.masked_fill(total == 0, 1.0)
         return self.positive_count if self.fewest_positives else self.positive_count.clamp(min=1)
 

@@ -6,12 +6,14 @@ functions here make some; rows of T that sum to 1 may be mixed, such as ``0.5 * 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from tempplug.embeddings import unit_rows
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import check_finite, unread
+from tempplug.inputs import check_finite, check_tensor, unread
 from tempplug.precision import at_least_float32
 from tempplug.roles import PairRoles
 
@@ -100,34 +102,81 @@ def within_modality(*embeddings: Tensor, temperature: float) -> Tensor:
     return soft_targets(torch.stack([unit @ unit.T for unit in units]).mean(0), temperature)
 
 
-def read_targets(targets: Tensor, rows: int, precision: torch.dtype) -> Tensor:
-    """Returns the targets of a call, [N, M], without gradient, in the type that embeddings of ``precision`` are computed in.
+def read_targets(
+    targets: object, blocks: Sequence[str], rows: int, device: torch.device, precision: torch.dtype, of_pairs: bool, alone: bool
+) -> dict[str, Tensor]:
+    """Returns the targets of each block, by its name, without gradient, in the type that ``precision`` is computed in.
+
+    Those of ``ba`` are the transpose of those of ``ab``, of whose rows only the ratios count, unless the call gave a pair.
+
+    Args:
+        targets: of a call: [N, M], or a pair of them.
+        blocks: names of the layout's blocks.
+        rows: N.
+        device: where they must be.
+        precision: of the embeddings.
+        of_pairs: whether they are the probability of each pair by itself, as of `sigmoid`, not that of a row's candidates.
+        alone: whether no other process has rows of the transpose.
 
     Raises:
-        ShapeError: they are no matrix with ``rows`` rows.
+        TensorError: they are no dense floating-point tensors on the device.
+        ShapeError: they are no matrix with ``rows`` rows, or a pair where the layout has one direction.
         NonFiniteError: they hold NaN or infinite values; on a GPU, where looking would wait for the device, nothing is asked.
-        ConfigError: a number is below 0, or a row sums to another number than 0 and 1; not asked on a GPU either.
+        ConfigError: a number is below 0, or a row sums to another number than 0 and 1 (``of_pairs``: a number is above 1), not
+            asked on a GPU either; or one tensor has to do for both directions, and others have its transpose's rows.
     """
+    expected = rows, device, precision, of_pairs
+    if not isinstance(targets, tuple | list) or not any(isinstance(item, Tensor) for item in targets):
+        of_ab = _read("targets", targets, *expected)
+        if len(blocks) > 1 and not alone:
+            raise ConfigError(
+                "targets= for both directions must be a pair with gather: (T_ab, T_ba), of this process's rows of view_a and "
+                "of view_b, because other processes have rows of the transpose."
+            )
+        return dict(zip(blocks, (of_ab, of_ab[:, :rows].T), strict=False))
+    if len(targets) != len(blocks) or len(blocks) != 2:
+        raise ShapeError(
+            f"targets holds {len(targets)} tensors, and the layout has directions {'+'.join(blocks)}: wanted one tensor, or a "
+            "pair (T_ab, T_ba) with ab+ba."
+        )
+    return {name: _read(f"targets[{number}]", targets[number], *expected) for number, name in enumerate(blocks)}
+
+
+def _read(name: str, given: object, rows: int, device: torch.device, precision: torch.dtype, of_pairs: bool) -> Tensor:
+    """Returns the targets of one direction; the arguments and errors are those of `read_targets`."""
+    targets = check_tensor("targets", given, device, name)
     if targets.ndim != 2 or targets.shape[0] != rows:
-        raise ShapeError(f"targets of shape {list(targets.shape)} must be [{rows}, M]: a row for each of view_a's.")
+        raise ShapeError(f"{name} of shape {list(targets.shape)} must be [{rows}, M]: a row for each of view_a's.")
     targets = targets.detach().to(torch.promote_types(precision, torch.float32))
-    if unread(targets.device):
+    if unread(targets.device) or not targets.numel():
         return targets
-    lowest, sums = float(targets.min()), targets.sum(1)
+    lowest, highest = (extreme.item() for extreme in torch.aminmax(targets))
+    if of_pairs:
+        if not (lowest >= 0 and highest <= 1):
+            check_finite(name, targets)
+            number = lowest if lowest < 0 else highest
+            raise ConfigError(f"{name} holds the number {number:g}; wanted the probability of each pair, from 0 to 1.")
+        return targets
+    sums = targets.sum(1)
     wrong = ~((sums - 1).abs() <= SUM_TOLERANCE) & (sums != 0)
     if not lowest >= 0 or bool(wrong.any()):
-        check_finite("targets", targets)
+        check_finite(name, targets)
         row = int(wrong.to(torch.uint8).argmax())
         what = f"row {row} with the sum {float(sums[row]):g}" if lowest >= 0 else f"the number {lowest:g}"
         raise ConfigError(
-            f"targets holds {what}; wanted numbers of at least 0, each row with the sum 1, or 0 where it has no positive: "
+            f"{name} holds {what}; wanted numbers of at least 0, each row with the sum 1, or 0 where it has no positive: "
             "divide rows by their sums, or take tempplug.targets.soft_targets(scores)."
         )
     return targets
 
 
-def roles_of_targets(targets: Tensor, candidates: int) -> PairRoles:
+def roles_of_targets(targets: Tensor, candidates: int, spans: Sequence[tuple[int, int]] = ()) -> PairRoles:
     """Returns the roles that targets [N, M] give, of as many candidates; a row that sums to 0 has no positive.
+
+    Args:
+        targets: of all candidates.
+        candidates: M.
+        spans: the first and the number of the candidates of each part of a block, if it has only some of them.
 
     Raises:
         ShapeError: M is another number than that of the candidates.
@@ -136,6 +185,9 @@ def roles_of_targets(targets: Tensor, candidates: int) -> PairRoles:
     if columns != candidates:
         raise ShapeError(
             f"targets of shape {[rows, columns]} must be [{rows}, {candidates}]: a column for each candidate, view_b's rows "
-            "(with gather=True those of all processes), then the queue, then the hard negatives."
+            "(with gather those of all processes), then the queue, then the hard negatives."
         )
-    return PairRoles(anchors=rows, candidates=columns, device=targets.device, targets=targets)
+    total = targets.sum(1) if spans else None
+    if spans:
+        targets = torch.cat([targets[:, start : start + size] for start, size in spans], 1)
+    return PairRoles(anchors=rows, candidates=targets.shape[1], device=targets.device, targets=targets, total_of_targets=total)

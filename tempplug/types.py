@@ -50,6 +50,7 @@ class Batch:
         index: [N] position of each anchor in the data set.
         uncertainty: [N] the learned scalar of each anchor (TaU).
         of_view_a: how many of the anchors, the first ones, are rows of view_a; None: all.
+        groups: [N] group of each anchor, such as its data set; None unless given.
     """
 
     positive_similarity: Tensor
@@ -59,6 +60,7 @@ class Batch:
     index: Tensor | None = None
     uncertainty: Tensor | None = None
     of_view_a: int | None = None
+    groups: Tensor | None = None
 
     @property
     def mean_positive_similarity(self) -> Tensor:
@@ -112,7 +114,7 @@ class RowStatistics:
         positive_lse: [N] log-sum-exp of the logits of the positives.
         negative_lse: [N] log-sum-exp of the logits of the negatives, -inf where there are none, or where terms of negatives
             leave them all out. Where the objective has a ``pair_function`` f, this is the sum of f(l) over the negatives
-            instead, and ``positive_lse`` that of f(-l) over the positives.
+            instead, and ``positive_lse`` that of f(-l) over the positives, with ``targets`` t of t·f(-l) + (1 - t)·f(l).
         positive_count: [N] number of the anchor's positives.
         negative_count: [N] number of the anchor's negatives that no term leaves out; one with a weight between 0 and 1 counts
             as one. Where no part of the loss reads it (`tempplug.Objective.reads_negative_count`), it does not ask the terms.
@@ -182,8 +184,9 @@ class StepRecord:
         alignment: mean squared distance of an anchor from its positives, as of `tempplug.metrics.alignment`; lower is closer.
         uniformity: ln of the mean Gaussian potential of the sampled negatives, as of `tempplug.metrics.uniformity`; lower is
             more spread.
-        positive_probability: mean softmax probability of the positives.
-        gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient.
+        positive_probability: mean softmax probability of the positives; with ``targets`` t of a row what it shares with its
+            probabilities p, Σ min(t, p), of some anchors (NaN in a ring).
+        gradient_scale: mean W = 1 - positive probability, the factor of InfoNCE's gradient; with targets half of Σ |p - t|.
         effective_negatives: how many negatives an anchor's gradient comes from, mean over some anchors; see
             `tempplug.metrics.effective_negatives`.
         zero_norm_rows: embeddings with zero norm among anchors and candidates.

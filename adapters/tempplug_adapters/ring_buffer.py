@@ -196,7 +196,7 @@ def loss_with_past_batches(
         arguments: other arguments of the loss; ``keys`` are numbers of the texts of view_b, equal for equal texts.
 
     Raises:
-        ConfigError: there are no ``keys``.
+        ConfigError: there are no ``keys``; or ``targets`` with hard negatives that belong to no row.
     """
     keys = arguments.get("keys")
     if keys is None or not isinstance(view_b, Tensor):
@@ -206,7 +206,17 @@ def loss_with_past_batches(
     if past.stored:
         with_past["queue"] = past.rows[: past.stored].to(view_b.dtype)
         with_past["keys"] = {**by_view, "queue": past.keys[: past.stored]}
+        if (targets := arguments.get("targets")) is not None:
+            with_past["targets"] = _without_share(targets, past.stored, arguments.get("hard_negatives"))
     value: Tensor = loss(view_a, view_b, **with_past)
     with distributed.using_group(loss.group):
         past.enqueue(view_b, by_view["view_b"])
     return value
+
+
+def _without_share(targets: Tensor, stored: int, hard: Tensor | None) -> Tensor:
+    """Returns targets [B, M] with a 0 for each past row, which lie between the rows of view_b and the hard negatives."""
+    if hard is not None and hard.ndim != 3:
+        raise ConfigError("queue_size= takes targets= with hard_negatives [B, k, D], which belong to rows, not with [H, D].")
+    rows = targets.shape[1] if hard is None else targets.shape[1] // (1 + hard.shape[1])
+    return torch.cat([targets[:, :rows], targets.new_zeros(len(targets), stored), targets[:, rows:]], 1)

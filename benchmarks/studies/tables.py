@@ -83,6 +83,8 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "positives": partial(_of_plans, positive_rows, ("teacher", "same_query")),
     "library-steps": lambda _: step_rows(),
     "advice-rules": lambda _: advice.rule_rows(advice.read()),
+    "advice-telling": lambda _: advice.telling_rows(),
+    "advice-answers": lambda _: advice.answer_rows(),
     "advice-gains": lambda _: advice.gain_rows(advice.read()),
     "plans": lambda _: plan_rows(STUDIES),
 }

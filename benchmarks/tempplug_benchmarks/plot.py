@@ -148,12 +148,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _batch(strategy: Strategy, positive_similarity: float) -> tuple[list[str], Batch]:
     """Returns the names of the anchors, and a batch with every input that does not require embeddings."""
-    counts = strategy.options.get("class_counts")
-    names = [f"class {label}" for label in range(len(counts))] if counts else [f"u = {u:g}" for u in UNCERTAINTIES]
+    counts, groups = (strategy.options.get(name) for name in ("class_counts", "temperatures"))
+    word, table = ("class", counts) if counts else ("group", groups)
+    names = [f"{word} {number}" for number in range(len(table))] if table else [f"u = {u:g}" for u in UNCERTAINTIES]
     batch = Batch(
         positive_similarity=torch.full((len(names),), positive_similarity, dtype=torch.float64),
         labels=torch.arange(len(names)) if counts else None,
-        uncertainty=None if counts else torch.tensor(UNCERTAINTIES, dtype=torch.float64),
+        groups=torch.arange(len(names)) if groups else None,
+        uncertainty=None if table else torch.tensor(UNCERTAINTIES, dtype=torch.float64),
     )
     return names, batch
 

@@ -175,6 +175,7 @@ def pictures() -> dict[str, list[Panel]]:
         "tempnet": of_examples("tempnet:dimension=32,temperature_min=0.05,temperature_max=1", "sogclr:size=128,rho=0.3"),
         "mm-ts": of_epochs({"cluster of {}": "mm-ts:class_counts=450/270/162,period=10"}, clusters=(0, 1, 2)),
         "uncertainty": of_similarity({"": "uncertainty"}),
+        "by-group": of_similarity({"": "by-group:temperatures=0.05/0.1/0.2"}),
     }
 
 

@@ -28,12 +28,14 @@ MARKER = re.compile(r"(<!-- integrations -->\n\n)(?:\|[^\n]*\n)*")
 NEEDED = {
     "head-tail": "class_counts=3/1",
     "mm-ts": "class_counts=3/1",
+    "by-group": "temperatures=0.05/0.1",
     "individual": "size=4",
     "amcl": "dimension=8",
     "tempnet": "dimension=8",
 }
 """Options without a default."""
 OF_ROWS = {"labels": torch.tensor([0, 0, 0, 1]), "index": torch.arange(4), "uncertainty": torch.rand(4)}
+OF_ROWS["groups"] = OF_ROWS["labels"]
 
 Run = Callable[[str, Mapping[str, Tensor]], object]
 

@@ -70,13 +70,16 @@ def _facts_of_loss(parts: Parts) -> list[tuple[str, str]]:
 
 def _spec(part: Part) -> str:
     """Returns the spec string without where learning starts, of which DDP and FSDP copy the first process's to the others."""
-    return format_spec(part.name, {name: value for name, value in part.options.items() if not _START.fullmatch(name)})
+    compared = {name: value for name, value in part.options.items() if not _START.fullmatch(name)}
+    return part.spec() if compared == part.options else format_spec(part.name, compared)
 
 
 def _facts_of_rows(views: Views, raw: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Returns the type and dimensions of each argument, as it is after the checks where these convert it."""
     names = ("view_a", "view_b", "queue", "hard_negatives", "hard_negative_mask", "targets")
     tensors = {name: raw.get(name) for name in names} | {"labels": views.labels, "index": views.index}
+    if isinstance(given := raw.get("targets"), tuple | list):
+        tensors |= {f"targets[{number}]": of_block for number, of_block in enumerate(given)}
     pair = views.uncertainty if isinstance(views.uncertainty, tuple) else None
     tensors |= {"uncertainty": None if pair else views.uncertainty}
     of_rows = "hard_negative_mask", *(("hard_negatives",) if views.hard_rows is not None else ())

@@ -28,7 +28,9 @@ class Unchanged:
     __slots__ = ("_seen",)
 
     def __init__(self, arguments: Mapping[str, object], layout_takes: Set[str]) -> None:
-        read_again = [(name, arguments[name]) for name in _READ_AGAIN if name in arguments and name in layout_takes]
+        given = [(name, arguments[name]) for name in _READ_AGAIN if name in arguments and name in layout_takes]
+        pairs = [(name, value if isinstance(value, tuple | list) else (value,)) for name, value in given]
+        read_again = [(name, value) for name, values in pairs for value in values]
         # What is no tensor is refused later. Changes of tensors made in inference mode are possible in that mode alone, and
         # torch does not count them.
         self._seen = [

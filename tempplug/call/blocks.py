@@ -45,8 +45,8 @@ def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None)
         positive_similarity=similarity,
         row_of_anchors=torch.cat([views.numbers(part) for part in of_anchors]),
         row_of_candidates=torch.cat([views.numbers(part) for part in of_candidates]),
-        of_anchors=partial(_argument, views, of_anchors),
-        of_candidates=partial(_argument, views, of_candidates),
+        of_anchors=partial(argument_of, views, of_anchors),
+        of_candidates=partial(argument_of, views, of_candidates),
         hard=torch.cat(hard) if "hard_negatives" in views.everyone.order.spans else None,
         owned="hard_negatives" not in views.everyone.order.spans or views.hard_rows is not None,
         whole=views.chunk is None,
@@ -54,7 +54,7 @@ def pairs_of(block: Block, views: Views, similarity: Tensor, main: Pairs | None)
     )
 
 
-def _argument(views: Views, parts: Sequence[Part], name: str, of_row: bool = False) -> Tensor:
+def argument_of(views: Views, parts: Sequence[Part], name: str, of_row: bool = False) -> Tensor:
     """Returns what a call gives of the rows of some parts, one behind the other; see `Pairs`."""
     values, tensors = views.row_arguments.get(name, {}), []
     for part in parts:

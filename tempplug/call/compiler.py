@@ -33,8 +33,8 @@ Compiled for a CPU (AMD EPYC, one thread, sizes that vary, D = 128, calls one be
 """
 OUTSIDE = (
     "this call of the loss stays outside of graphs, as do engine='tiled' and 'triton', 'auto' with more than 32,768 pairs on a "
-    "CPU or 4 million elsewhere ('dense' takes any number), layouts 'labels' and 'masks', targets=, gather=True over processes "
-    "and strategies, objectives or terms in training that learn from every batch"
+    "CPU or 4 million elsewhere ('dense' takes any number), layouts 'labels' and 'masks', targets=, positives=keys, gather "
+    "over processes, and strategies, objectives or terms in training that learn from every batch"
 )
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -33,14 +33,14 @@ class Parts(NamedTuple):
     reduction: Reduction
 
     @property
-    def read_by_terms(self) -> frozenset[str]:
-        """The names of the arguments of a call that terms on negatives read."""
-        return frozenset().union(*(term.takes for term in self.terms))
+    def read_of_rows(self) -> frozenset[str]:
+        """The names of the arguments of a call on its rows: those of terms on negatives and the layout, and groups."""
+        return (self.strategy.takes & {"groups"}).union(self.layout.row_arguments, *(term.takes for term in self.terms))
 
     @property
     def takes(self) -> frozenset[str]:
         """The names of the optional arguments of a call that some part reads."""
-        return self.layout.takes | self.strategy.takes | self.objective.takes | self.read_by_terms
+        return self.layout.takes | self.strategy.takes | self.objective.takes | self.read_of_rows
 
     def parameters(self) -> Iterator[nn.Parameter]:
         """Yields what the parts learn."""

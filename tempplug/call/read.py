@@ -27,7 +27,6 @@ from tempplug.inputs import (
     check_padding,
     check_read,
     check_row_argument,
-    check_tensor,
     check_uncertainty,
     common_type,
     refuse_overlap,
@@ -88,7 +87,8 @@ def read_embeddings(call: Call, view_a: Tensor, view_b: Tensor | None, arguments
         views = _read_own(call, view_a, view_b, arguments)
         if not distributed.active():
             return views
-        of_anchors = {"labels": views.labels, "index": views.index}
+        groups = [values for values, _ in views.row_arguments.get("groups", {}).values()]
+        of_anchors = {"labels": views.labels, "index": views.index, "groups": torch.cat(groups) if groups else None}
         for part in (parts.strategy, parts.objective):
             part.check_call({name: value for name, value in of_anchors.items() if value is not None})
         mark = 0 if _MARKED in memory.checked else distributed.mark_of(view_a)
@@ -150,10 +150,11 @@ def _read_own(call: Call, view_a: Tensor, view_b: Tensor | None, arguments: dict
     if arguments:
         views.positive_mask, views.negative_mask = arguments.get("positive_mask"), arguments.get("negative_mask")
         if "targets" in arguments:  # here, before processes exchange anything, because one of them may refuse its own
-            views.targets = read_targets(arguments["targets"], views.size, precision)
+            alone = not (parts.gather and distributed.active())
+            views.targets = read_given_targets(parts, arguments["targets"], views.size, device, precision, alone)
         mask = arguments.get("hard_negative_mask")
         views.hard_mask = None if mask is None else mask.flatten()
-        if parts.terms:
+        if parts.read_of_rows:
             rows = {"view_a": view_a, "view_b": view_b, "queue": queue, "hard_negatives": owned}
             views.row_arguments = read_row_arguments(parts, arguments, rows)
     return views
@@ -231,7 +232,7 @@ def _kind(parts: Parts, view_a: Tensor, view_b: Tensor | None, arguments: dict[s
 
 def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, arguments: dict[str, Any]) -> tuple[Any, ...]:
     """Raises what is wrong; returns the embeddings in one type, labels, index and uncertainty."""
-    layout, read_by_terms = parts.layout, parts.read_by_terms
+    layout, read_of_rows = parts.layout, parts.read_of_rows
     _warn_of_scale(parts.strategy, memory)
     device = device_of(view_a)
     size, dimension = check_embeddings("view_a", view_a, device).shape
@@ -239,7 +240,7 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
         check_embeddings("view_b", view_b, device, dimension)
         if view_b.shape[0] != size and layout.name != "masks":
             raise ShapeError(f"view_b has {view_b.shape[0]} rows where view_a has {size}; row i must pair with row i.")
-    check_read(arguments, parts.strategy, layout, read_by_terms | parts.objective.takes)
+    check_read(arguments, parts.strategy, layout, read_of_rows | parts.objective.takes)
     queue = check_embeddings("queue", arguments["queue"], device, dimension) if "queue" in arguments else None
     hard, mask = arguments.get("hard_negatives"), arguments.get("hard_negative_mask")
     extra = check_hard_negatives(hard, device, size, dimension)
@@ -247,7 +248,7 @@ def _check(parts: Parts, memory: Memory, view_a: Tensor, view_b: Tensor | None, 
         if hard is None or hard.ndim != 3:
             raise ShapeError("hard_negative_mask= says which hard_negatives [B, k, D] there are: pass those.")
         check_mask("hard_negative_mask", mask, device, tuple(hard.shape[:2]))
-    rows = check_rows(arguments, memory, device, size, size if view_b is None else view_b.shape[0], read_by_terms)
+    rows = check_rows(arguments, memory, device, size, size if view_b is None else view_b.shape[0], read_of_rows)
     return common_type(view_a, view_b, queue, extra), *rows
 
 
@@ -263,30 +264,41 @@ def _warn_of_scale(strategy: Strategy, memory: Memory) -> None:
 
 
 def check_rows(
-    arguments: Mapping[str, Any], memory: Memory, device: torch.device, size: int, candidates: int, read_by_terms: Set[str]
+    arguments: Mapping[str, Any], memory: Memory, device: torch.device, size: int, candidates: int, read_of_rows: Set[str]
 ) -> tuple[Any, ...]:
     """Returns labels and index as int64, and uncertainty, each None where not given; raises as `inputs.check_tensor`."""
     positive, negative = (
         check_mask(name, arguments.get(name), device, (size, candidates)) for name in ("positive_mask", "negative_mask")
     )
-    if "targets" in arguments:
-        check_tensor("targets", arguments["targets"], device)
     # Those of a CPU are compared by their layout in every call.
     if positive is not None and negative is not None and device.type != "cpu" and memory.may_read("overlap of masks", device):
         refuse_overlap(positive, negative)
     labels, index = arguments.get("labels"), arguments.get("index")
-    if isinstance(index, Mapping) and "index" in read_by_terms:
+    if isinstance(index, Mapping) and "index" in read_of_rows:
         index = index.get("view_a")
     labels, index = check_integers("labels", labels, device, size), check_integers("index", index, device, size)
     return labels, index, check_uncertainty(arguments.get("uncertainty"), device, size)
 
 
+def read_given_targets(
+    parts: Parts, targets: object, size: int, device: torch.device, precision: torch.dtype, alone: bool = True
+) -> dict[str, Tensor]:
+    """Returns the targets of a call; the arguments and errors are those of `read_targets`."""
+    of_pairs = parts.objective.pair_function is not None
+    return read_targets(targets, parts.layout.blocks, size, device, precision, of_pairs, alone)
+
+
 def read_row_arguments(
     parts: Parts, arguments: Mapping[str, Any], rows: Mapping[str, Tensor | None]
 ) -> dict[str, dict[str, tuple[Tensor, Tensor]]]:
-    """Returns what terms on negatives read of the rows, as of `tempplug.layouts.Views`, of one process; they check it."""
-    names = parts.read_by_terms & arguments.keys()
-    row_arguments = {name: check_row_argument(name, arguments[name], rows) for name in sorted(names)}
+    """Returns what terms on negatives and the strategy read of the rows, as of `tempplug.layouts.Views`, of one process."""
+    names, row_arguments = parts.read_of_rows & arguments.keys(), {}
+    sizes = {len(view) for view in (rows.get("view_a"), rows.get("view_b")) if view is not None}
+    # What a strategy reads of anchors need not serve candidates that are no second view of them.
+    of_anchors = rows if len(sizes) == 1 else {**rows, "view_b": None}
+    for name in sorted(names):
+        alone = name in parts.strategy.takes and isinstance(arguments[name], Tensor)
+        row_arguments[name] = check_row_argument(name, arguments[name], of_anchors if alone else rows)
     for term in parts.terms:
         term.check_arguments(row_arguments, parts.layout)
     return {name: {source: (local[source], local[source]) for source in sorted(local)} for name, local in row_arguments.items()}

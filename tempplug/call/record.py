@@ -14,6 +14,7 @@ from torch import Tensor
 
 from tempplug.block import Block
 from tempplug.call.between_calls import Unchanged
+from tempplug.logit_map import LogitMap
 from tempplug.metrics import effective_negatives
 from tempplug.roles import PairRoles
 from tempplug.strategies.base import Strategy
@@ -72,19 +73,35 @@ def _temperatures(block: Block) -> tuple[Tensor, Tensor, Tensor]:
     return torch.cat(temperatures), negatives, terms
 
 
-def _effective_negatives(block: Block) -> Tensor:
-    """Returns how many negatives an anchor's gradient comes from, mean over evenly spread anchors, []."""
+def _some_rows(block: Block) -> tuple[Tensor, Tensor, Tensor, LogitMap]:
+    """Returns evenly spread anchors [R], all candidates [M], their similarities [R, M], and the map of these."""
     roles = block.roles
     looked_at = max(1, PAIRS_OF_WHOLE_ROWS // max(1, roles.candidates))
     rows = torch.arange(0, roles.anchors, -(-roles.anchors // looked_at), device=roles.device)
     columns = torch.arange(roles.candidates, device=roles.device)
     similarity = block.anchors[rows] @ block.candidates.T if block.scores is None else block.scores[rows]
-    bound = block.logit_map.restrict(rows, slice(None))
+    return rows, columns, similarity, block.logit_map.restrict(rows, slice(None))
+
+
+def _distances(block: Block, targets: Tensor) -> Tensor:
+    """Returns half of Σ_j |p_ij - t_ij|, 1 - p of a single positive, of evenly spread anchors with a positive."""
+    rows, columns, similarity, bound = _some_rows(block)
+    logits, wanted = bound.logit(similarity), targets[rows]
+    if block.terms or block.excluded:
+        terms = block.term(block.terms + block.excluded, rows, columns, similarity, False)
+        logits = logits + terms.masked_fill(wanted > 0, 0.0)
+    some = wanted.sum(1) > 0
+    return (logits[some].softmax(1) - wanted[some] / wanted[some].sum(1, keepdim=True)).abs().sum(1) / 2
+
+
+def _effective_negatives(block: Block) -> Tensor:
+    """Returns how many negatives an anchor's gradient comes from, mean over evenly spread anchors, []."""
+    rows, columns, similarity, bound = _some_rows(block)
     # InfoNCE pushes a negative away with exp(l)·dl/ds, over a sum that all of the row share
     weights = bound.logit(similarity) + bound.slope(similarity).abs().log()
     if block.terms or block.excluded:
         weights = weights + block.term(block.terms + block.excluded, rows, columns, similarity, False)
-    return effective_negatives(weights.masked_fill(~roles.negative(rows[:, None], columns[None, :]), -torch.inf))
+    return effective_negatives(weights.masked_fill(~block.roles.negative(rows[:, None], columns[None, :]), -torch.inf))
 
 
 @torch.no_grad()
@@ -173,6 +190,10 @@ def build_record(step: Step, strategy: Strategy) -> StepRecord:
     nan, distances = loss.new_full((), math.nan), all(block.scores is None for block in step.blocks)
     effective = [] if step.sums else [_effective_negatives(block) for block in step.blocks]
     scale = over_rows([torch.sigmoid(rows.negative_lse - rows.positive_lse) for rows in statistics], of_softmax=True)
+    of_targets = [(block, block.roles.targets) for block in step.blocks if block.roles.targets is not None and not step.sums]
+    if of_targets:  # in a ring, no process has all candidates of a row
+        ring = any(block.roles.total_of_targets is not None for block, _ in of_targets)
+        scale = nan if ring else torch.cat([_distances(block, targets).to(nothing) for block, targets in of_targets]).mean()
     infonce = [torch.logaddexp(rows.positive_lse, rows.negative_lse) - rows.positive_logit for rows in statistics]
     return StepRecord(
         loss=loss,

@@ -94,15 +94,16 @@ class Ring:
         return replace(views, chunk=owner, plan=None, everyone=UnitRows.of_tensors(rows), row_arguments=arguments, **fields)
 
     @torch.no_grad()
-    def positive_similarity(self) -> tuple[Tensor, Tensor]:
-        """Returns each anchor's mean similarity and number of positives of all processes, [N], where labels give them."""
+    def positive_similarity(self, number: int) -> tuple[Tensor, Tensor]:
+        """Returns each anchor's mean similarity and number of positives of all processes, [N], of a block by its number."""
         totals, counts = [], []
         for owner, tensors in going_round(self.views.rows, self.loads):
-            (block,) = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))
+            block = self.parts.layout.build(self.with_candidates(self.views, owner, self.loads, tensors))[number]
             counts.append(block.roles.positive_count)
-            totals.append(block.roles.positive_similarity(*block.detached) * counts[-1])
+            weighed = block.roles.targets is not None  # by what they have of the total over all processes
+            totals.append(block.roles.positive_similarity(*block.detached) * (1 if weighed else counts[-1]))
         count = torch.stack(counts).sum(0)
-        return torch.stack(totals).sum(0) / count.clamp(min=1), count
+        return torch.stack(totals).sum(0) / (1 if weighed else count.clamp(min=1)), count
 
     def statistics(
         self, blocks: Sequence[Block], maps: Sequence[LogitMap], wanted: Wanted
@@ -200,7 +201,8 @@ class _Call:
         if number == len(self.statistics):
             self.statistics.append(statistics)
         else:
-            self.statistics[number] = _merged(self.statistics[number], statistics, self.pairs[number] is not None)
+            weighed = self.blocks[number].roles.targets is not None
+            self.statistics[number] = _merged(self.statistics[number], statistics, self.pairs[number] is not None, weighed)
 
     def _ones(self) -> list[float | None]:
         """Returns 1 for each of the `NUMBERS` of each block that a pair function's loss adds up, None for others."""
@@ -288,7 +290,8 @@ class _Call:
             for number, statistics, positives in self.parts(owner, tensors, merging):
                 if merging:
                     self._merge(number, statistics.detached())
-                shares = _shares(statistics, self.statistics[number], self.pairs[number] is not None, positives)
+                weighed = self.blocks[number].roles.targets is not None
+                shares = _shares(statistics, self.statistics[number], self.pairs[number] is not None, positives, weighed)
                 of_block = gradients[number * len(NUMBERS) :]
                 for name, gradient, share in zip(NUMBERS, of_block, shares, strict=False):
                     value = getattr(statistics, name)
@@ -332,21 +335,28 @@ def _of_positives(rows: RowStatistics, summed: bool) -> Tensor:
     return rows.positive_lse.detach().masked_fill(rows.positive_count == 0, 0.0 if summed else -torch.inf)
 
 
-def _shares(portion: RowStatistics, whole: RowStatistics, summed: bool, positives: bool) -> tuple[Tensor | None, ...]:
+def _shares(
+    portion: RowStatistics, whole: RowStatistics, summed: bool, positives: bool, weighed: bool
+) -> tuple[Tensor | None, ...]:
     """Returns the derivatives of the `NUMBERS` of rows along those of a part of their candidates; None for 0."""
     one = torch.ones_like(whole.negative_lse)
     of_negatives = one if summed else _share(portion.negative_lse.detach(), whole.negative_lse)
     if not positives:
         return None, None, None, of_negatives
-    mean = portion.positive_count / whole.positive_count.clamp(min=1).to(one)
+    mean = one if weighed else portion.positive_count / whole.positive_count.clamp(min=1).to(one)
     return mean, mean, one if summed else _share(_of_positives(portion, False), _of_positives(whole, False)), of_negatives
 
 
-def _merged(first: RowStatistics, second: RowStatistics, summed: bool) -> RowStatistics:
-    """Returns the statistics of rows over the candidates of both; ``summed``: of a pair function, not logarithms."""
+def _merged(first: RowStatistics, second: RowStatistics, summed: bool, weighed: bool) -> RowStatistics:
+    """Returns the statistics of rows over the candidates of both.
+
+    ``summed``: sums are those of a pair function, not logarithms; ``weighed``: means over positives add up, because targets
+    have weighed them by their total over all processes.
+    """
     both, add = (first, second), torch.add if summed else torch.logaddexp
     count = first.positive_count + second.positive_count
-    shares = [statistics.positive_count / count.clamp(min=1).to(statistics.positive_lse) for statistics in both]
+    counts = (count.clamp(min=1),) * 2 if weighed else (first.positive_count, second.positive_count)
+    shares = [portion / count.clamp(min=1).to(first.positive_lse) for portion in counts]
     positive = add(*(_of_positives(statistics, summed) for statistics in both))
     negative = add(first.negative_lse, second.negative_lse)
     similarity = None

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tempplug import distributed
 from tempplug.block import AuxiliaryOfBlock, BatchOfBlock, Block
-from tempplug.call.blocks import joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
+from tempplug.call.blocks import argument_of, joined, pairs_of, statistics_of, term_maps, terms_of, with_row_terms
 from tempplug.call.memory import Call
 from tempplug.call.read import read_embeddings
 from tempplug.call.reduction import message_without_negatives, no_losses, over_anchors, over_directions, with_loss, with_nan
@@ -23,6 +23,7 @@ from tempplug.call.replay import ADVICE, RememberedCall
 from tempplug.call.ring import Ring, make_ring
 from tempplug.call.scores import read_scores
 from tempplug.embeddings import unit_rows
+from tempplug.engine.forward import at_positives
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import (
     check_embeddings,
@@ -84,13 +85,17 @@ class Run(Call):
             if self.observing or self.counting or self.objective_observes:
                 self.remembered, self.again = self.memory.replay.call(views, len(step.row_losses))
         if views.targets is not None and not parts.objective.soft_targets:
-            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce.")
+            raise ConfigError(f"objective '{parts.objective.name}' has no meaning for targets=: use infonce or sigmoid.")
         blocks = parts.layout.build(views)
         if views.chunk is not None:
             self.ring = make_ring(parts, views, blocks)
+        paired = [self._find_positives(block, views, blocks, number) for number, block in enumerate(blocks)]
+        if not any(paired):
+            return self._without_positives(views, blocks[0].roles.anchors)
         for number, block in enumerate(blocks):
-            if not self._prepare(block, views, blocks, number):
-                return self._without_positives(views, blocks[0].roles.anchors)
+            self._choose_map(block, blocks, number)
+            if block.excluded or parts.terms:
+                self._prepare_terms(block, views, blocks, number)
         losses, valid = self._row_losses(blocks, views)
         if len(losses) == 1 and valid[0] is None:
             row_losses, has_loss = losses[0], None
@@ -109,33 +114,33 @@ class Run(Call):
         self.step.row_losses.append((row_losses.detach(), torch.zeros_like(row_losses, dtype=torch.bool)))
         return over_anchors(row_losses, None, views, self.parts.reduction)
 
-    def _prepare(self, block: Block, views: Views, blocks: list[Block], number: int) -> bool:
-        """Makes a block ready for an engine; returns whether any anchor of any process has a positive.
+    def _shared(self, block: Block, blocks: list[Block], number: int) -> Block | None:
+        """Returns the first block, where one by its number has the same rows and shares what that has."""
+        return blocks[0] if number and (self.parts.layout.joint or block.mirrors_first) else None
 
-        Blocks of the same rows as the first share what it has.
-        """
-        first, roles = blocks[0], block.roles
-        shared = first if number and (self.parts.layout.joint or block.mirrors_first) else None
+    def _find_positives(self, block: Block, views: Views, blocks: list[Block], number: int) -> bool:
+        """Sets what a strategy sees of a block; returns whether any anchor of any process has a positive."""
+        roles, shared = block.roles, self._shared(block, blocks, number)
         if shared is not None:
             block.positive_similarity = shared.positive_similarity
         elif block.scores is not None:
             block.positive_similarity = roles.mean_over_positives(block.scores.detach())
         else:
             block.positive_similarity = roles.positive_similarity(block.of_anchors.detached, block.of_candidates.detached)
-        positives, paired = block.positive_similarity, None
+        positives, paired, there = block.positive_similarity, None, True
         if roles.positives is None or views.rows.world > 1:
-            positives, paired = self._positives(block, views)
-            if roles.positives is None and not positives.numel():
-                return False
-        block.batch = BatchOfBlock(block, positives, paired, views.rows.sizes[views.rows.rank])
-        self._choose_map(block, shared, number)
-        if block.excluded or self.parts.terms:
-            self._prepare_terms(block, views, blocks, number)
-        return True
+            positives, paired = self._positives(block, views, number)
+            there = roles.positives is not None or positives.numel() > 0
+        # Targets may give positives to one direction alone.
+        seen = positives if there else positives.new_zeros(1)
+        block.batch = BatchOfBlock(block, seen, paired, views.rows.sizes[views.rows.rank])
+        if "groups" in self.parts.strategy.takes and "groups" in views.row_arguments:
+            block.batch.groups = argument_of(views, views.parts_of(block)[0], "groups")
+        return there
 
-    def _choose_map(self, block: Block, shared: Block | None, number: int) -> None:
+    def _choose_map(self, block: Block, blocks: list[Block], number: int) -> None:
         """Sets the map of a block by its number: that of the block whose batch it shares, where one map holds for both."""
-        parts = self.parts
+        parts, shared = self.parts, self._shared(block, blocks, number)
         if shared is not None and shared.logit_map.uniform and (parts.layout.joint or shared.logit_map.symmetric):
             block.logit_map, block.must_observe = shared.logit_map, shared.must_observe
         elif self.observing:
@@ -161,7 +166,7 @@ class Run(Call):
             block.pairs = pairs_of(block, views, block.positive_similarity, main)
             block.terms = self._terms(block, block.pairs, views, number)
 
-    def _positives(self, block: Block, views: Views) -> tuple[Tensor, Tensor | None]:
+    def _positives(self, block: Block, views: Views, number: int) -> tuple[Tensor, Tensor | None]:
         """Returns the similarities of the positives of all processes, [G], and which anchors have some (None: all).
 
         Anchors without one are left out, unless that waits for a device.
@@ -173,7 +178,7 @@ class Run(Call):
         if roles.positives is None:
             counts = roles.positive_count
             if self.ring is not None:
-                positives, counts = self.ring.positive_similarity()
+                positives, counts = self.ring.positive_similarity(number)
             block.positive_similarity = positives
             paired = None if roles.fewest_positives else counts > 0
             if paired is not None and (rows.world > 1 or positives.is_cpu):
@@ -249,8 +254,10 @@ class Run(Call):
         maps = []
         for block in blocks:
             maps.append(block.logit_map)
+        positive_maps = self._positive_maps(blocks)
         statistics = self._statistics(blocks, wanted, maps)
         second = self._second(blocks, counts)
+        of_loss = self._with_positives(blocks, statistics, positive_maps) if positive_maps else statistics
         losses: list[Tensor] = []
         valid: list[Tensor | None] = []
         for number, rows in enumerate(statistics):
@@ -262,6 +269,7 @@ class Run(Call):
                 auxiliary.observed = self._made(("observed", number), partial(objective.observe, block.batch, rows))
             without = self._without_negatives(block, rows)
             valid.append(with_loss(block.roles, rows.positive_count, without, objective, views.rows.world == 1))
+            rows = of_loss[number]
             if without is not None and not objective.without_negatives:
                 # Dropped later; until then any number does that has no infinite one to be subtracted from.
                 level = rows.positive_lse.detach()
@@ -283,6 +291,27 @@ class Run(Call):
             joined_rows = zip(statistics, blocks, maps, strict=False)
             statistics = [with_row_terms(of_rows, rows, block.roles, logit_map) for rows, block, logit_map in joined_rows]
         return statistics
+
+    def _positive_maps(self, blocks: list[Block]) -> list[LogitMap]:
+        """Returns the maps that the objective has for the positives of each block; none where it has none."""
+        of_blocks = [self.parts.objective.positive_map(block.logit_map) for block in blocks]
+        maps = [positive_map for positive_map in of_blocks if positive_map is not None]
+        if maps:  # with a graph of the rows, the gradients of two passes are added up before they are rounded
+            _ = blocks[0].anchors, blocks[0].candidates
+        return maps
+
+    def _with_positives(
+        self, blocks: list[Block], statistics: list[RowStatistics], maps: list[LogitMap]
+    ) -> list[RowStatistics]:
+        """Returns the statistics with the logits of positives under maps of their own; several a row need another pass."""
+        if blocks[0].roles.positives is None or (self.parts.layout.joint and sum(block.paired for block in blocks) > 1):
+            others = self._statistics(blocks, NOTHING, maps)
+            logits = [(rows.positive_logit, rows.positive_lse) for rows in others]
+        else:
+            paired = zip(statistics, blocks, maps, strict=False)
+            logits = [(at_positives(own, block.roles).logit(rows.positive_similarity),) * 2 for rows, block, own in paired]
+        both = zip(statistics, logits, strict=True)
+        return [replace(rows, positive_logit=logit, positive_lse=lse) for rows, (logit, lse) in both]
 
     def _counts_negatives(self) -> bool:
         """Returns whether something reads how many negatives are left in."""

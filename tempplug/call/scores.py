@@ -12,17 +12,17 @@ from torch import Tensor
 
 from tempplug.call.memory import Memory
 from tempplug.call.parts import Parts
-from tempplug.call.read import check_rows, read_row_arguments
+from tempplug.call.read import check_rows, read_given_targets, read_row_arguments
 from tempplug.distributed import rows_of_one
 from tempplug.embeddings import UnitRows
 from tempplug.errors import ConfigError, NonFiniteError, ShapeError
 from tempplug.inputs import check_finite, check_read, unread
 from tempplug.layouts import Views
 from tempplug.negatives.base import NegativeTerm
+from tempplug.objectives.base import Objective
 from tempplug.options import COLDEST
 from tempplug.precision import at_least_float32
 from tempplug.strategies.base import Strategy
-from tempplug.targets import read_targets
 from tempplug.transforms import refuse_fake
 
 
@@ -35,19 +35,21 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
     refuse_cosines_only(parts)
     if scores.ndim != 2 or 0 in scores.shape:
         raise ShapeError(f"scores of shape {list(scores.shape)} must be [N, M], one row an anchor, neither number 0.")
-    (size, columns), device, masks = scores.shape, scores.device, parts.layout.name == "masks"
-    if columns < size and not (masks or "targets" in arguments):
+    (size, columns), device, targets = scores.shape, scores.device, arguments.get("targets")
+    # Candidates may be each row's own where values decide the roles, and none of them is an anchor.
+    own = parts.layout.name == "masks" or (targets is not None and len(parts.layout.blocks) == 1)
+    if columns < size and not own:
         raise ShapeError(
             f"scores of shape {list(scores.shape)} must have at least {size} columns, because column i is the positive of row "
             "i: take layout 'masks' for other positives."
         )
-    check_read(arguments, parts.strategy, parts.layout, parts.read_by_terms | parts.objective.takes)
-    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.read_by_terms)
+    check_read(arguments, parts.strategy, parts.layout, parts.read_of_rows | parts.objective.takes)
+    labels, index, uncertainty = check_rows(arguments, memory, device, size, columns, parts.read_of_rows)
     scores = at_least_float32(scores)
     _check_range(scores)
     # Parts of the scores, so that a loss of no anchor has a gradient of 0.
     anchors, candidates = scores[:, :0], scores.T[:, :0]
-    view_b_size = columns if masks or "targets" in arguments else size
+    view_b_size = columns if own else size
     rows = {"view_a": anchors, "view_b": candidates[:view_b_size]}
     if columns > view_b_size:
         rows["hard_negatives"] = candidates[view_b_size:]
@@ -64,7 +66,7 @@ def read_scores(parts: Parts, memory: Memory, scores: Tensor, arguments: dict[st
         uncertainty=uncertainty,
         positive_mask=arguments.get("positive_mask"),
         negative_mask=arguments.get("negative_mask"),
-        targets=read_targets(arguments["targets"], size, scores.dtype) if "targets" in arguments else None,
+        targets=read_given_targets(parts, targets, size, device, scores.dtype) if targets is not None else None,
         scores=scores,
         row_arguments=read_row_arguments(parts, arguments, rows),
     )
@@ -89,19 +91,22 @@ def refuse_cosines_only(parts: Parts) -> None:
     layout = parts.layout
     if parts.gather:
         raise ConfigError(
-            f"gather={parts.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows."
+            f"gather={parts.gather!r} has no meaning for from_scores: other processes have no scores of this one's rows. "
+            "Where its columns are candidates of all processes, take gather=False and say by targets= which are positives."
         )
     if parts.engine in ("tiled", "triton"):
         raise ConfigError(f"engine='{parts.engine}' computes similarities itself: from_scores takes 'dense', or 'auto'.")
     if not layout.takes_scores:
         raise ConfigError(
             f"layout '{layout.spec()}' needs similarities that scores of rows with columns do not hold: from_scores takes "
-            "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'."
+            "'cross-view' with directions=ab or ab+ba, hard=shared or ab and in_batch=true, or 'masks'. Columns of hard "
+            "negatives may be each row's own, also with hard=shared; a row of its own candidates alone has targets=."
         )
-    with_domain: list[Strategy | NegativeTerm] = [parts.strategy, *parts.terms]
+    with_domain: list[Strategy | Objective | NegativeTerm] = [parts.strategy, parts.objective, *parts.terms]
     for part in with_domain:
         if part.cosines_only:
+            shown = part.spec() if part is parts.objective else part.name  # whose option it is
             raise ConfigError(
-                f"{part.kind} '{part.name}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "
+                f"{part.kind} '{shown}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "
                 "out of a loss for from_scores."
             )

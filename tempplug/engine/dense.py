@@ -80,7 +80,11 @@ def dense_statistics(
             counted = positive | (count == 0)[:, None]
             positive_lse = torch.logsumexp(logits.masked_fill(~counted, -torch.inf), 1)
         else:
-            positive_lse = torch.where(positive, pair.value(-(logits + pair.offset(logit_map))), 0.0).sum(1)
+            shifted = logits + pair.offset(logit_map)
+            of_pairs = pair.value(-shifted)
+            if roles.targets is not None:
+                of_pairs = torch.lerp(pair.value(shifted), of_pairs, roles.targets)
+            positive_lse = torch.where(positive, of_pairs, 0.0).sum(1)
     return RowStatistics(
         positive_logit=positive_logit,
         positive_similarity=positive_similarity,

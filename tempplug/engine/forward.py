@@ -40,6 +40,13 @@ def at_positives(logit_map: LogitMap, roles: PairRoles) -> LogitMap:
     return logit_map.restrict(rows, rows if roles.positives is None else roles.positive_columns, paired=True)
 
 
+def mixed(pair: PairFunction, logit: Tensor, share: Tensor, summed: bool = True, weighed: bool = True) -> tuple[Tensor, Tensor]:
+    """Returns t·f(-l) + (1 - t)·f(l) of pairs with the share t, if ``summed``, and the derivative, if ``weighed``; else l."""
+    opposite = -logit.masked_fill(share == 0, 0.0)  # a term may make the logit of a negative -inf
+    value = torch.lerp(pair.value(logit), pair.value(opposite), share) if summed else logit
+    return value, torch.lerp(pair.slope(logit), -pair.slope(opposite), share) if weighed else value
+
+
 @dataclass(slots=True)
 class Values:
     """What a tile [R, C] holds.
@@ -203,7 +210,8 @@ class Pass:
         bound = self.map if self.map.uniform else self.map.restrict(tile.rows or EVERY, tile.columns or EVERY)
         positive = None if self.marks is None else self.marks.positive(tile, similarity)
         terms, weights = self._terms_of(tile, similarity) if self.terms else ((), ())
-        tile_values = self._values(bound, similarity, positive, terms, summed, weighed)
+        share = None if positive is None or self.marks is None else self.marks.share(tile, positive)
+        tile_values = self._values(bound, similarity, positive, share, terms, summed, weighed)
         for weight in weights:
             tile_values.values.mul_(weight if positive is None else torch.lerp(weight, torch.ones_like(weight), positive))
         fill = -math.inf if self.shifted else 0.0
@@ -219,6 +227,7 @@ class Pass:
         bound: LogitMap,
         similarity: Tensor,
         positive: Tensor | None,
+        share: Tensor | None,
         terms: Sequence[Tensor],
         summed: bool,
         weighed: bool,
@@ -230,7 +239,7 @@ class Pass:
             return Values(similarity, None, values, values, tuple(slopes), positive)
         tile_values = self._from_logits(bound, similarity, positive, terms)
         if self.pair is not None and self.offset is not None:
-            self._apply_(self.pair, self.offset, tile_values, summed, weighed)
+            self._apply_(self.pair, self.offset, tile_values, share, summed, weighed)
         elif not self.shifted:
             tile_values.values.exp2_()
         return tile_values
@@ -273,9 +282,14 @@ class Pass:
         return Values(similarity, logit, values, values, tuple(slopes), positive)
 
     @staticmethod
-    def _apply_(pair: PairFunction, offset: Tensor, tile_values: Values, summed: bool, weighed: bool) -> None:
-        """Puts f of logits in the place of base-2 logits, and f' in that of weights; of positives f(-l)."""
+    def _apply_(
+        pair: PairFunction, offset: Tensor, tile_values: Values, share: Tensor | None, summed: bool, weighed: bool
+    ) -> None:
+        """Puts f of logits in the place of base-2 logits, and f' in that of weights; of positives f(-l), by their share t."""
         shifted = torch.add(offset, tile_values.values, alpha=LN2, out=tile_values.values)
+        if share is not None and share is not tile_values.positive:
+            tile_values.values, tile_values.weights = mixed(pair, shifted, share, summed, weighed)
+            return
         sign = None if tile_values.positive is None else tile_values.positive.mul(-2).add_(1)
         if sign is not None:
             shifted.mul_(sign)

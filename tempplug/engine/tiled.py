@@ -48,7 +48,7 @@ def tiled_statistics(
     counts = roles.positive_count
     if positive is None:
         positive = logit if pair is None or offset is None else pair.value(-(logit + offset))
-    elif pair is None and roles.fewest_positives < 2:
+    elif pair is None and roles.fewest_positives < 2 and roles.total_of_targets is None:
         # One positive's log-sum-exp is its logit, to the last digit: a loss without negatives is 0. Unused without positives.
         positive = torch.where(counts <= 1, logit, positive)
     negative_count = roles.negative_count if work.count is None else work.count.sums.long()

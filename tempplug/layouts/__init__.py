@@ -44,7 +44,7 @@ def create_layout(layout: LayoutName | str | PairLayout, symmetric: bool = False
         ConfigError: ``symmetric`` with another layout or beside options, or an argument of another type.
 
     >>> create_layout("cross-view", symmetric=True).spec()
-    'cross-view:directions=ab+ba,softmax=separate,hard=shared,in_batch=true'
+    'cross-view:directions=ab+ba,softmax=separate,hard=shared,in_batch=true,positives=row'
     """
     if not isinstance(symmetric, bool):
         raise ConfigError(f"symmetric={symmetric!r} must be True or False.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -59,6 +60,7 @@ class Views:
         hard_rows: [H] number of the example that each hard negative belongs to, among those of all processes; None where they
             came without rows, [H, D].
         hard_mask: [H] which hard negatives exist; None for all.
+        targets: [N, M] of each block, by its name.
         scores: [N, M] similarities of the caller in place of products of the rows, which then have no dimension.
         row_arguments: other arguments on rows, by their name and that of the embeddings: of this process and of all.
         chunk: of a ring: the process whose rows alone the candidates are; None for all processes.
@@ -79,7 +81,7 @@ class Views:
     uncertainty: Tensor | tuple[Tensor, Tensor] | None = None
     positive_mask: Tensor | None = None
     negative_mask: Tensor | None = None
-    targets: Tensor | None = None
+    targets: Mapping[str, Tensor] | None = None
     scores: Tensor | None = None
     row_arguments: dict[str, dict[str, tuple[Tensor, Tensor]]] = field(default_factory=dict)
     chunk: int | None = None
@@ -183,6 +185,7 @@ class PairLayout(Configured, ABC):
         gathers: whether the layout has a meaning across processes.
         rings: whether `build` takes the candidates of one process at a time, see ``chunk`` of `Views`.
         takes_scores: whether similarities of view_a's rows with candidates are all that it needs.
+        row_arguments: names of arguments on rows that decide its roles, such as ``keys``.
         blocks: names of the blocks, where there are several kinds.
         joint: whether all blocks of a call belong to the softmax of one row.
     """
@@ -192,10 +195,11 @@ class PairLayout(Configured, ABC):
     takes: ClassVar[frozenset[str]]
     one_view: ClassVar[bool] = False
     joins_views: ClassVar[bool] = False
-    by_position: ClassVar[bool] = False
+    by_position: bool = False
     gathers: ClassVar[bool] = True
     rings: ClassVar[bool] = False
     takes_scores: bool = False
+    row_arguments: frozenset[str] = frozenset()
     blocks: tuple[str, ...] = ()
     joint: bool = False
 
@@ -207,9 +211,9 @@ class PairLayout(Configured, ABC):
             ShapeError: the call lacks rows that the layout needs.
         """
 
-    def roles(self, views: Views) -> PairRoles:
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
         """Returns the roles of a block whose plan holds none: those that values of the call decide."""
-        raise NotImplementedError(f"{type(self).__name__} must implement roles(views), or plan the roles of every block.")
+        raise NotImplementedError(f"{type(self).__name__} must implement roles(views, plan), or plan the roles of every block.")
 
     def build(self, views: Views) -> list[Block]:
         """Returns the blocks, that of the positives first."""
@@ -221,7 +225,7 @@ class PairLayout(Configured, ABC):
     def _block(self, views: Views, plan: BlockPlan) -> Block:
         """Returns a planned block of the rows of the call; raises for one uncertainty for the anchors of two views."""
         anchors, candidates = plan.anchors, plan.candidates
-        roles = self.roles(views) if plan.roles is None else plan.roles
+        roles = self.roles(views, plan) if plan.roles is None else plan.roles
         local, everyone = views.own, views.everyone
         of_anchors = of_candidates = Selection(local, local.order.spans[anchors])
         if anchors != candidates or (local is not everyone and plan.everyone):

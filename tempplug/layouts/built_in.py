@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import refuse_overlap
+from tempplug.inputs import check_row_integers, refuse_overlap
 from tempplug.layouts.base import BlockPlan, PairLayout, Sizes, Views, plan_of_hard_negatives, read_blocks
 from tempplug.options import Choice, Flag, Text
 from tempplug.roles import Pairing, PairRoles, roles_of_masks
 from tempplug.targets import roles_of_targets
+
+_BY_VALUES = "directions=ab, or ab+ba and softmax=separate, hard=shared or ab, and in_batch=true"
 
 
 def _counted(roles: PairRoles) -> PairRoles:
@@ -104,6 +106,8 @@ class CrossView(PairLayout):
         hard: anchors that see a hard negative: ``shared``: all, in ``ab`` and ``bb``; ``ab``: all, in ``ab`` alone; ``own``:
             that of its row, in ``ab``, which takes hard_negatives [B, k, D].
         in_batch: whether other rows are negatives at all; false takes ``ab`` alone, with hard negatives.
+        positives: ``row``: the candidate of the anchor's row; ``keys``: all candidates with its key. The call passes ``keys=``,
+            [B] integers of both views, or a dictionary as of ``same-key``, if need be with those of queue and hard negatives.
 
     A queue of past candidates [K, D], where the call has one, gives the anchors of ``ab`` and ``bb`` further negatives.
 
@@ -123,6 +127,8 @@ class CrossView(PairLayout):
     hard: Annotated[str, Choice(("shared", "ab", "own"), help="anchors that see a hard negative")] = "shared"
     in_batch: Annotated[bool, Flag(help="whether other rows are negatives")] = True
 
+    positives: Annotated[str, Choice(("row", "keys"), help="candidates of the anchor's row, or with its key")] = "row"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         where = self.where("directions", self.directions)
@@ -135,34 +141,56 @@ class CrossView(PairLayout):
             raise ConfigError(f"{where} needs softmax=joint: aa and bb hold no positives for a softmax of their own.")
         if not self.in_batch and self.blocks != ("ab",):
             raise ConfigError(f"{where} must be ab where in_batch=false leaves only hard negatives.")
+        if self.positives == "keys":
+            if not self.takes_scores or self.joint:
+                raise ConfigError(f"{self.where('positives', 'keys')} needs {_BY_VALUES}, not '{self.spec()}'.")
+            self.by_position, self.row_arguments = False, frozenset({"keys"})
 
     def plan(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
         """Returns one block for each of the layout's directions, that of the positives first."""
         if not sizes.two_views:
             raise self.lacks_second()
-        if sizes.targets:
-            return (self._of_targets(sizes),)
+        if sizes.targets or self.positives == "keys":
+            return self._by_values(sizes)
         makers = {"ab": self._ab, "aa": self._of_one_view, "ba": self._ba, "bb": self._bb}
         return tuple(makers[name](sizes, name) for name in self.blocks)
 
-    def _of_targets(self, sizes: Sizes) -> BlockPlan:
-        """Returns the block of view_a's rows against all candidates; the values of ``targets`` decide its roles."""
-        if self.blocks != ("ab",) or self.hard == "own" or not self.in_batch:
+    def _by_values(self, sizes: Sizes) -> tuple[BlockPlan, ...]:
+        """Returns the block of each direction; the values of ``targets`` or ``keys`` decide its roles."""
+        if not self.takes_scores or self.joint or (sizes.targets and self.positives == "keys"):
             raise ConfigError(
-                f"targets= needs layout 'cross-view' with directions=ab, hard=shared or ab, and in_batch=true, not "
-                f"'{self.spec()}': scores of each row's own candidates are for from_scores(scores, targets=...)."
+                f"targets= needs layout 'cross-view' with {_BY_VALUES}, and positives=row, not '{self.spec()}': scores of each "
+                "row's own candidates are for from_scores(scores, targets=...)."
             )
-        return BlockPlan(("view_a",), ("view_b", *_past(sizes), *_hard(sizes)), None, "ab")
+        plans = (("view_a",), ("view_b", *_past(sizes), *_hard(sizes))), (("view_b",), ("view_a",))
+        return tuple(BlockPlan(*of_block, None, name) for name, of_block in zip(self.blocks, plans, strict=False))
 
-    def roles(self, views: Views) -> PairRoles:
-        """Returns the roles that the targets of a call give."""
-        if views.targets is None:
-            raise RuntimeError("positions decide the roles of a call without targets.")
-        sizes = views.sizes()
-        if views.chunk is not None:
-            raise ConfigError("targets= are those of all candidates at once, which gather='ring' never has: use gather=True.")
-        columns = sizes.candidates + sizes.queue + sizes.hard if views.scores is None else views.scores.shape[1]
-        return roles_of_targets(views.targets, columns)
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
+        """Returns the roles that the targets or keys of a call give."""
+        sizes = [views.part(name, True).size for name in plan.candidates]
+        if views.targets is not None:
+            if views.chunk is None:
+                return roles_of_targets(views.targets[plan.name], sum(sizes))
+            behind = views.rows.total + views.sizes().queue  # where the hard negatives of the first process begin
+            starts = {"queue": views.rows.total, "hard_negatives": behind + sum(views.hard_sizes[: views.chunk])}
+            spans = [(starts.get(name, views.start), size) for name, size in zip(plan.candidates, sizes, strict=True)]
+            width = behind + sum(views.hard_sizes) if plan.name == "ab" else views.rows.total
+            return roles_of_targets(views.targets[plan.name], width, spans)
+        keys = views.row_arguments.get("keys", {})
+        if not {"view_a", "view_b"} <= keys.keys():
+            raise ConfigError(f"{self.where('positives', 'keys')} needs keys= of both views, an integer a row.")
+        anchors, count = check_row_integers("keys", keys[plan.anchors[0]][0]), sum(sizes)
+        other = (anchors.min() - 1).expand(count)  # which no anchor has
+        candidates = [
+            keys[name][1] if name in keys else other[:size] for name, size in zip(plan.candidates, sizes, strict=True)
+        ]
+        return PairRoles(
+            anchors=len(anchors),
+            candidates=count,
+            device=views.device,
+            anchor_labels=anchors,
+            candidate_labels=torch.cat(candidates),
+        )
 
     def _ab(self, sizes: Sizes, name: str) -> BlockPlan:
         own_hard = self.hard == "own"
@@ -240,7 +268,7 @@ class Labels(PairLayout):
         names = ("view_a", "view_b") if sizes.two_views else ("view_a",)
         return (BlockPlan(names, (*names, *_hard(sizes)), None),)
 
-    def roles(self, views: Views) -> PairRoles:
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
         """Returns the roles that equal labels give."""
         if views.labels is None or views.all_labels is None:
             raise ConfigError("layout 'labels' needs labels=, the class of each row of view_a.")
@@ -301,7 +329,7 @@ class Masks(PairLayout):
             raise self.lacks_second()
         return (BlockPlan(("view_a",), ("view_b",), None, everyone=False),)
 
-    def roles(self, views: Views) -> PairRoles:
+    def roles(self, views: Views, plan: BlockPlan) -> PairRoles:
         """Returns the roles of the given masks."""
         wanted = (views.size, views.part("view_b", False).size)
         positive = _mask("positive_mask", views.positive_mask, wanted)

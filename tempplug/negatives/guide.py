@@ -62,8 +62,8 @@ class Guide(FalseNegatives):
         main = pairs.main or pairs
         if not main.whole and main.roles.positives is None:
             raise ConfigError(
-                f"negative term '{self.name}' needs an anchor's positives of all processes at once where labels give them, and "
-                "gather='ring' has those of one process at a time: use gather=True."
+                f"negative term '{self.name}' needs an anchor's positives of all processes at once unless positions give them, "
+                "and gather='ring' has those of one process at a time: use gather=True."
             )
         positive = main.roles.positive_similarity(_unit(main.of_anchors("guide")), _unit(main.of_candidates("guide")))
         anchors, candidates = _unit(pairs.of_anchors("guide")), _unit(pairs.of_candidates("guide"))

@@ -26,6 +26,7 @@ class Objective(Part):
         soft_targets: whether it has a meaning where positives count differently, by ``targets``.
         without_negatives: whether `row_loss` is defined for anchors without a negative, whose ``negative_lse`` is -inf; where
             it is not, such anchors leave the mean, and whatever `row_loss` returns for them is dropped.
+        cosines_only: whether it needs cosines in [-1, 1]; `tempplug.ContrastiveLoss.from_scores` then refuses it.
         top: how many of each anchor's most similar negatives `row_loss` reads, which costs more than the log-sum-exp.
         pair_function: f of which `row_loss` reads sums in place of log-sum-exps: f(l) over the negatives is ``negative_lse``,
             f(-l) over the positives is ``positive_lse``; see `tempplug.pair_functions`.
@@ -35,6 +36,7 @@ class Objective(Part):
     several_positives: ClassVar[bool] = False
     without_negatives: ClassVar[bool] = False
     soft_targets: ClassVar[bool] = False
+    cosines_only: bool = False
     top: int = 0
     pair_function: PairFunction | None = None
 
@@ -52,6 +54,13 @@ class Objective(Part):
 
     def reference_map(self, logit_map: LogitMap) -> LogitMap | None:
         """Returns the map of a second, gradient-free pass over the same similarities; None for no such pass."""
+        return None
+
+    def positive_map(self, logit_map: LogitMap) -> LogitMap | None:
+        """Returns the map of the positives that `row_loss` reads, where it is not that of the negatives; None for the same.
+
+        Anchors with one positive cost nothing more, those with several, or with ``targets``, a second pass over all pairs.
+        """
         return None
 
     def observe(self, batch: Batch, statistics: RowStatistics) -> Tensor | None:

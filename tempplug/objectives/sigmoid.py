@@ -24,7 +24,8 @@ class Sigmoid(Objective):
     in the mean of both. The parameter ``bias`` [1] must reach the optimizer, without weight decay. SigLIP starts with
     ``learnable:initial_temperature=0.1,max_scale=none`` and a bias of -10. Every positive of an anchor is a summand; an anchor
     without a negative has the loss of its positives, and one without a positive leaves the mean. With ``softmax=joint`` the
-    sums of all blocks are added up.
+    sums of all blocks are added up. With ``targets`` t, the probability of each pair by itself, a pair with t above 0 has the
+    binary cross-entropy t·softplus(-(l + b)) + (1 - t)·softplus(l + b): rows need not sum to 1, and t of 0 and 1 is a mask.
 
     Args:
         initial_bias: b at the start, from -1e9 to 1e9; by default -10, or 1 with ``relative_bias``, which at SigLIP's initial
@@ -45,6 +46,7 @@ class Sigmoid(Objective):
     reads_negative_count: ClassVar[bool] = False
     several_positives: ClassVar[bool] = True
     without_negatives: ClassVar[bool] = True
+    soft_targets: ClassVar[bool] = True
 
     initial_bias: Annotated[
         float | None, Number(at_least=-1e9, at_most=1e9, optional=True, help="b at the start; none: -10, or 1 if relative")

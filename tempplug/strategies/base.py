@@ -16,8 +16,9 @@ from tempplug.types import Batch, RowStatistics
 class Strategy(Part):
     """Chooses the map from similarity to logit for each batch.
 
-    A subclass declares its options as a `tempplug.part.Part` does, and implements `prepare`. It may take ``labels``, ``index``
-    and ``uncertainty``. A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it was hit.
+    A subclass declares its options as a `tempplug.part.Part` does, and implements `prepare`. It may take ``labels``, ``index``,
+    ``uncertainty`` and ``groups``. A strategy whose temperature has a floor counts in a buffer ``floor_hits`` how often it
+    was hit.
 
     Attributes:
         cosines_only: whether it needs the rows, or cosines in [-1, 1]; `tempplug.ContrastiveLoss.from_scores` then refuses it.

@@ -72,25 +72,26 @@ class Learnable(Strategy):
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns exp(t)·s, with t brought back to its bound first."""
-        return ScaleMap(self._bounded().to(batch.dtype).exp().squeeze())
+        return ScaleMap(bounded(self.log_scale, self.max_scale).to(batch.dtype).exp().squeeze())
 
-    def _bounded(self) -> Tensor:
-        log_scale = self.log_scale
-        if self.max_scale is None:
-            return log_scale
-        bound = math.log(self.max_scale)
-        if transformed():
-            return log_scale.clamp(max=bound)
-        if torch.compiler.is_compiling() or log_scale.untyped_storage().nbytes() == log_scale.nbytes:
-            with torch.no_grad():
-                log_scale.clamp_(max=bound)
-            return log_scale
-        # A part of something larger is a copy that FSDP gathered for this step: nothing written here would last. What lies
-        # above the bound counts as the bound, and only a gradient that leads back may move it.
-        above = log_scale.detach() > bound
-        bounded = log_scale + (log_scale.detach().clamp(max=bound) - log_scale.detach())
-        if bounded.requires_grad:
-            bounded.register_hook(  # type: ignore[no-untyped-call]
-                lambda gradient: gradient.masked_fill(above & (gradient < 0), 0)
-            )
-        return bounded
+
+def bounded(log_scale: Tensor, max_scale: float | None) -> Tensor:
+    """Returns a parameter, logarithms of scales, brought back to where exp of it is at most ``max_scale``."""
+    if max_scale is None:
+        return log_scale
+    bound = math.log(max_scale)
+    if transformed():
+        return log_scale.clamp(max=bound)
+    if torch.compiler.is_compiling() or log_scale.untyped_storage().nbytes() == log_scale.nbytes:
+        with torch.no_grad():
+            log_scale.clamp_(max=bound)
+        return log_scale
+    # A part of something larger is a copy that FSDP gathered for this step: nothing written here would last. What lies
+    # above the bound counts as the bound, and only a gradient that leads back may move it.
+    above = log_scale.detach() > bound
+    within = log_scale + (log_scale.detach().clamp(max=bound) - log_scale.detach())
+    if within.requires_grad:
+        within.register_hook(  # type: ignore[no-untyped-call]
+            lambda gradient: gradient.masked_fill(above & (gradient < 0), 0)
+        )
+    return within

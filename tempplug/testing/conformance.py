@@ -82,8 +82,9 @@ def random_rows(*shape: int, seed: int) -> Tensor:
 
 
 def known_of_anchors(dtype: torch.dtype) -> dict[str, Tensor]:
-    """Returns what a call may tell of each anchor: labels 0 and 1, indices 0 to 15, an uncertainty."""
-    return {"labels": torch.arange(ROWS) % 2, "index": torch.arange(ROWS), "uncertainty": random_rows(ROWS, seed=1).to(dtype)}
+    """Returns what a call may tell of each anchor: labels 0 and 1, groups likewise, indices 0 to 15, an uncertainty."""
+    halves, uncertainty = torch.arange(ROWS) % 2, random_rows(ROWS, seed=1).to(dtype)
+    return {"labels": halves, "groups": halves, "index": torch.arange(ROWS), "uncertainty": uncertainty}
 
 
 def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
@@ -91,7 +92,7 @@ def _batch(strategy: Strategy, dtype: torch.dtype) -> Batch:
     rows = torch.nn.functional.normalize(random_rows(ROWS, DIMENSION, seed=0)).to(dtype)
     known = {name: value for name, value in known_of_anchors(dtype).items() if name in strategy.takes}
     similarity = torch.linspace(0.2, 0.9, ROWS, dtype=dtype)
-    return Batch(similarity, rows, rows, known.get("labels"), known.get("index"), known.get("uncertainty"))
+    return Batch(similarity, rows, rows, **known)  # type: ignore[arg-type]
 
 
 def similarities_of(dtype: torch.dtype, limit: float = 1.0) -> Tensor:
@@ -293,9 +294,9 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
 def check_strategy(strategy: Strategy) -> None:
     """Checks that a strategy keeps its contract; returns nothing when it does.
 
-    The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels 0 and 1, indices 0
-    to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. They compute in float64 where all parameters
-    are, or without any, and else in float32; the tolerance follows the parameters' type, so
+    The strategy itself is left as it is: the checks run on copies, with 16 anchors of 8 dimensions, labels and groups 0 and 1,
+    indices 0 to 15 and one uncertainty an anchor as far as it ``takes`` them, at epoch 1. They compute in float64 where all
+    parameters are, or without any, and else in float32; the tolerance follows the parameters' type, so
     ``check_strategy(strategy.double())`` is the strictest.
 
     Args:

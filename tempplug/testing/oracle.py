@@ -6,6 +6,7 @@ engines are tested against it, so it must not know them, nor the strategies, obj
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tempplug.errors import ConfigError
-from tempplug.testing.oracle_blocks import Direction, Uncertainty, debiased_lse, directions, oracle_term, unit_rows
+from tempplug.testing.oracle_blocks import Direction, Uncertainty, debiased_lse, directions, of_rows, oracle_term, unit_rows
 from tempplug.testing.oracle_logits import ROW_STRATEGIES, SCALAR_STRATEGIES, oracle_logit
 
 Negatives = Mapping[str, Mapping[str, Any]]
@@ -53,27 +54,32 @@ class _Rows:
         paired = first.positive.any(dim=1)
         self.valid = valid = paired & (negative.any(dim=1) | (objective in WITHOUT_NEGATIVES))
         self.similarity = torch.cat(similarities, dim=1)
-        self.first = first.positive
+        self.first = first.positive.double() if first.share is None else first.share
         of_all = self._mean(similarities[0]).detach()
         self.everyone, self.positive_similarity = of_all[paired], of_all[valid]
-        self.first, self.positive, self.negative = first.positive[valid], positive[valid], negative[valid]
+        self.first, self.positive, self.negative = self.first[valid], positive[valid], negative[valid]
+        self.share = self.positive.double() if first.share is None else self.first
         self.term, self.count = term.masked_fill(term == -torch.inf, 0.0)[valid], count[valid]
         self.debiased = negatives.get("debiased")
 
     def _mean(self, values: Tensor) -> Tensor:
         """Returns the mean over the positives of the first block, which each loss is about."""
         values = values[:, : self.first.shape[1]]
-        return torch.where(self.first, values, 0.0).sum(dim=1) / self.first.sum(dim=1)
+        return (self.first * values).sum(dim=1) / self.first.sum(dim=1)
 
-    def read(self, logits: Tensor, lowest: Tensor) -> None:
-        """Takes the logits of the whole matrix, first the map, then the masks; and those of the similarity -1."""
+    def read(self, logits: Tensor, lowest: Tensor, of_positives: Tensor | None = None) -> None:
+        """Takes the logits of the whole matrix, first the map, then the masks; and those of the similarity -1.
+
+        ``of_positives`` are the logits that count at positives, where they are others.
+        """
         logits = logits[self.valid]
-        self.positive_logit = self._mean(logits)
-        self.positive_lse = torch.logsumexp(logits.masked_fill(~self.positive, -torch.inf), dim=1)
+        of_positives = logits if of_positives is None else of_positives[self.valid]
+        self.positive_logit = self._mean(of_positives)
+        self.positive_lse = torch.logsumexp(of_positives.masked_fill(~self.positive, -torch.inf), dim=1)
         self.negative_lse = torch.logsumexp((logits + self.term).masked_fill(~self.negative, -torch.inf), dim=1)
         if self.debiased is not None:
             some, lse = self.negative.any(dim=1), self.negative_lse
-            rows = torch.where(some, lse, 0.0), self.positive_logit, self.count, lowest[self.valid, 0]
+            rows = torch.where(some, lse, 0.0), self._mean(logits), self.count, lowest[self.valid, 0]
             self.negative_lse = torch.where(some, debiased_lse(*rows, **self.debiased), lse)
         self.d = self.negative_lse - self.positive_logit
         self.logits = logits
@@ -85,6 +91,16 @@ class _Rows:
             order = sorted(negative.nonzero().flatten().tolist(), key=lambda index: -float(similarity[index].detach()))[:count]
             means.append(logits[order].mean())
         return torch.stack(means)
+
+
+def _with_margin(s: Tensor, positive: Tensor, *, margin: float = 0.0, margin_kind: str = "additive") -> Tensor:
+    """Returns s - m at positives, or cos θ·cos m - sin θ·sin m, past θ + m = π s - m·sin m; elsewhere s."""
+    cosine = s.where(positive, 0.0)
+    sine = (1 - cosine * cosine).clamp(min=1e-300).sqrt()  # with the gradient 0 at ±1
+    turned = cosine * math.cos(margin) - sine * math.sin(margin)
+    past = torch.acos(cosine.detach().clamp(-1, 1)) > math.pi - margin
+    angular = torch.where(past, cosine - margin * math.sin(margin), turned)
+    return torch.where(positive, angular if margin_kind == "angular" else cosine - margin, s)
 
 
 def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[str, Any]) -> Tensor:
@@ -113,7 +129,7 @@ def _objective(name: str, rows: _Rows, second: Tensor | None, options: Mapping[s
 
 
 def _sigmoid(rows: _Rows, strategy: str, bias: Tensor | None, options: Mapping[str, Any], logit_of: Any) -> Tensor:
-    """Returns Σ -ln σ(l + b) over the positives and Σ -ln σ(-(l + b)) over the negatives of each anchor."""
+    """Returns Σ -t·ln σ(l + b) - (1 - t)·ln σ(-(l + b)) of each anchor; t of negatives is 0, of positives 1 or the target."""
     relative = options.get("relative_bias", False)
     if bias is None:
         bias = torch.tensor(options.get("initial_bias", 1 if relative else -10), dtype=torch.float64)
@@ -121,7 +137,8 @@ def _sigmoid(rows: _Rows, strategy: str, bias: Tensor | None, options: Mapping[s
         raise ConfigError(f"relative_bias=True: strategy '{strategy}' has no single scale.")
     logits = rows.logits + (-bias * logit_of(torch.ones_like(rows.similarity))[:1, :1] if relative else bias)
     of_negatives = F.logsigmoid(-(logits + rows.term))
-    pairs = torch.where(rows.positive, F.logsigmoid(logits), 0.0) + torch.where(rows.negative, of_negatives, 0.0)
+    of_positives = rows.share * F.logsigmoid(logits) + (1 - rows.share) * F.logsigmoid(-logits)
+    pairs = torch.where(rows.positive, of_positives, 0.0) + torch.where(rows.negative, of_negatives, 0.0)
     return -pairs.sum(dim=1)
 
 
@@ -196,6 +213,7 @@ def _softmax_losses(
                 learned=learned,
                 anchors=block.anchors,
                 candidates=block.candidates,
+                groups=of_rows(arguments, "groups", block.sources[0]) if strategy == "by-group" else None,
                 **strategy_options,
             )
             for block_similarity, block in zip(parts, blocks, strict=True)
@@ -207,13 +225,17 @@ def _softmax_losses(
         temperature = _second_temperature(objective_options, logit_of(-lowest))
         rows.read(rows.similarity / temperature, lowest / temperature)
         second = rows.d.detach()
-    rows.read(logit_of(rows.similarity), logit_of(lowest))
+    of_positives = None
+    if objective == "infonce" and objective_options.get("margin"):
+        positive = torch.cat([block.positive for block in blocks], 1)
+        of_positives = logit_of(_with_margin(rows.similarity, positive, **objective_options))
+    rows.read(logit_of(rows.similarity), logit_of(lowest), of_positives)
     if objective == "sogclr":
         if blocks[0].averages is None:
             raise ConfigError("averages=None: the oracle of objective 'sogclr' needs them.")
         scale = logit_of(torch.ones_like(rows.similarity)) if strategy in (*SCALAR_STRATEGIES, *ROW_STRATEGIES) else None
-        of_rows = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.valid, 0]
-        row_losses = _sogclr(rows, blocks[0].averages[rows.valid].double(), of_rows, **objective_options)
+        own = torch.ones((), dtype=torch.float64) if scale is None else 1 / scale[rows.valid, 0]
+        row_losses = _sogclr(rows, blocks[0].averages[rows.valid].double(), own, **objective_options)
     elif objective == "sigmoid":
         row_losses = _sigmoid(rows, strategy, bias, objective_options, logit_of)
     else:
@@ -240,6 +262,7 @@ def oracle_row_losses(
     uncertainty: Uncertainty | None = None,
     positive_mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
+    targets: Tensor | tuple[Tensor, Tensor] | None = None,
     averages: Uncertainty | None = None,
     epoch: float = 0.0,
     learned: Sequence[Tensor] = (),
@@ -279,7 +302,11 @@ def oracle_row_losses(
         masks=(positive_mask, negative_mask),
         hard_negative_mask=hard_negative_mask,
         averages=averages,
+        targets=targets,
+        arguments={**of_rows, "hard_negatives": hard_negatives},
     )
+    if targets is not None and objective not in WITHOUT_NEGATIVES:
+        raise ConfigError(f"objective '{objective}' has no meaning for targets.")
     settings = strategy, strategy_options or {}, objective, objective_options or {}, epoch, learned, negatives or {}, bias
     results = [_softmax_losses(blocks_of_one, *settings, {**of_rows, **embeddings}) for blocks_of_one in softmaxes]
     counts = torch.stack([valid for _, valid in results]).sum(dim=0)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from torch import Tensor
 from tempplug.errors import ConfigError
 
 Uncertainty = Tensor | tuple[Tensor, Tensor] | list[Tensor]
+Given = Mapping[str, Any]
+"""What the call gives of rows: a tensor of those of both views, or a dictionary of tensors by the name of the embeddings."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Direction:
     Attributes:
         sources: arguments of the call that the anchors come from, and the candidates, one behind the other.
         name: of the block, in the layout ``cross-view``.
+        share: [N, M] how much each positive counts; None where all count alike.
     """
 
     anchors: Tensor
@@ -36,6 +40,7 @@ class Direction:
     sources: tuple[tuple[str, ...], tuple[str, ...]]
     name: str = ""
     averages: Tensor | None = None
+    share: Tensor | None = None
 
     def with_hard_negatives(self, rows: Tensor, seen: Tensor) -> Direction:
         """Adds hard negatives as `with_negatives` does."""
@@ -104,6 +109,7 @@ def _cross_view(
     softmax: str = "joint",
     hard_option: str = "shared",
     in_batch: bool = True,
+    positives: str = "row",
 ) -> list[list[Direction]]:
     diagonal = torch.eye(len(a), dtype=torch.bool)
     views = {"a": (a, "view_a", uncertainty[0], averages[0]), "b": (b, "view_b", uncertainty[1], averages[1])}
@@ -122,6 +128,12 @@ def _cross_view(
     return [blocks] if softmax == "joint" else [[block] for block in blocks]
 
 
+def _with_positives(blocks: list[Direction], share: Tensor) -> list[Direction]:
+    """Returns the one block of a softmax with other positives, those that have a share; what had no role has none."""
+    (block,), given = blocks, share > 0
+    return [replace(block, positive=given, negative=(block.positive | block.negative) & ~given, share=share.double())]
+
+
 def directions(
     layout: str,
     options: Mapping[str, Any],
@@ -132,6 +144,8 @@ def directions(
     masks: Sequence[Tensor | None] = (None, None),
     hard_negative_mask: Tensor | None = None,
     averages: Uncertainty | None = None,
+    targets: Tensor | tuple[Tensor, Tensor] | None = None,
+    arguments: Given = MappingProxyType({}),
 ) -> list[list[Direction]]:
     """Returns the blocks of each softmax of a row; the first one of each holds the positives that its loss is about.
 
@@ -146,7 +160,15 @@ def directions(
     diagonal, both = torch.eye(len(a), dtype=torch.bool), ("view_a", "view_b")
     if layout == "cross-view" and b is not None:
         options = {"hard_option" if name == "hard" else name: value for name, value in options.items()}
-        return _cross_view(a, b, queue, hard, hard_negative_mask, labels, (of_a, of_b), (average_a, average_b), **options)
+        parts = a, b, queue, hard, hard_negative_mask, labels, (of_a, of_b), (average_a, average_b)
+        softmaxes = _cross_view(*parts, **options)
+        if options.get("positives") == "keys":
+            keys = [[of_rows(arguments, "keys", names) for names in block.sources] for (block,) in softmaxes]
+            return [_with_positives(blocks, of[:, None] == to) for blocks, (of, to) in zip(softmaxes, keys, strict=True)]
+        if targets is None:
+            return softmaxes
+        shares = targets if isinstance(targets, tuple) else (targets, targets[:, : len(a)].T)
+        return [_with_positives(blocks, share) for blocks, share in zip(softmaxes, shares, strict=False)]
     if layout == "two-view" and b is not None:
         self_pairs = torch.eye(2 * len(a), dtype=torch.bool)
         positive, z = self_pairs.roll(len(a), dims=1), torch.cat([a, b])
@@ -175,11 +197,7 @@ def directions(
     return [[block]]
 
 
-Given = Mapping[str, Any]
-"""What the call gives of rows: a tensor of those of both views, or a dictionary of tensors by the name of the embeddings."""
-
-
-def _of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
+def of_rows(arguments: Given, name: str, sources: tuple[str, ...], rows: Tensor | None = None) -> Tensor:
     """Returns an argument of some rows; ``rows`` stand in where nothing is given of hard negatives."""
     value = arguments.get(name)
     parts: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(("view_a", "view_b"), value)
@@ -209,8 +227,9 @@ def _numbers(block: Direction, arguments: Given) -> tuple[Tensor, Tensor]:
     return of(block.sources[0], len(block.anchors)), of(block.sources[1], len(block.candidates))
 
 
-def _mean_positive(similarity: Tensor, positive: Tensor) -> Tensor:
-    return torch.where(positive, similarity, 0.0).sum(1) / positive.sum(1).clamp(min=1)
+def _mean_positive(similarity: Tensor, main: Direction) -> Tensor:
+    share = main.positive.double() if main.share is None else main.share
+    return (share * similarity).sum(1) / share.sum(1).masked_fill(~main.positive.any(1), 1.0)
 
 
 def _above(judged: Tensor, positive: Tensor, margin: float, rule: str, weight: float) -> Tensor:
@@ -221,16 +240,16 @@ def _above(judged: Tensor, positive: Tensor, margin: float, rule: str, weight: f
 def _false_negatives(
     block: Direction, main: Direction, arguments: Given, *, margin: float = 0.1, rule: str = "absolute", weight: float = 0.0
 ) -> Tensor:
-    positive = _mean_positive(main.anchors @ main.candidates.T, main.positive)
+    positive = _mean_positive(main.anchors @ main.candidates.T, main)
     return _above(block.anchors @ block.candidates.T, positive, margin, rule, weight)
 
 
 def _guide(
     block: Direction, main: Direction, arguments: Given, *, margin: float = 0.0, rule: str = "absolute", weight: float = 0.0
 ) -> Tensor:
-    sides = [[unit_rows(_of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
+    sides = [[unit_rows(of_rows(arguments, "guide", sources)) for sources in side.sources] for side in (block, main)]
     judged, of_main = (left @ right.T for left, right in sides)
-    return _above(judged, _mean_positive(of_main, main.positive), margin, rule, weight)
+    return _above(judged, _mean_positive(of_main, main), margin, rule, weight)
 
 
 def _equal(left: Tensor, right: Tensor) -> Tensor:
@@ -238,7 +257,7 @@ def _equal(left: Tensor, right: Tensor) -> Tensor:
 
 
 def _same_key(block: Direction, main: Direction, arguments: Given) -> Tensor:
-    equal = _equal(*(_of_rows(arguments, "keys", sources) for sources in block.sources))
+    equal = _equal(*(of_rows(arguments, "keys", sources) for sources in block.sources))
     return torch.where(equal, -math.inf, 0.0).double()
 
 
@@ -246,7 +265,7 @@ def _within_group(block: Direction, main: Direction, arguments: Given) -> Tensor
     value, hard = arguments.get("groups"), arguments.get("hard_negatives")
     of_a = value.get("view_a") if isinstance(value, Mapping) else value
     of_hard = of_a.repeat_interleave(hard.shape[1]) if of_a is not None and hard is not None and hard.ndim == 3 else None
-    equal = _equal(*(_of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
+    equal = _equal(*(of_rows(arguments, "groups", sources, of_hard) for sources in block.sources))
     return torch.where(equal, 0.0, -math.inf).double()
 
 
@@ -267,14 +286,14 @@ def _hardness(block: Direction, main: Direction, arguments: Given, *, strength: 
 
 def _log_q(block: Direction, main: Direction, arguments: Given, *, size: int | None = None) -> Tensor:
     if size is None:
-        log_q = _of_rows(arguments, "candidate_log_q", block.sources[1]).double()
+        log_q = of_rows(arguments, "candidate_log_q", block.sources[1]).double()
     else:
         index = arguments.get("index")
         counted = index.get("view_b", index.get("view_a")) if isinstance(index, Mapping) else index
         if counted is None:
             raise ConfigError("index=None: the oracle's log-q needs it.")
         counts = torch.bincount(counted, minlength=size).double() + arguments.get("counts", 0)
-        log_q = (counts[_of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
+        log_q = (counts[of_rows(arguments, "index", block.sources[1])].clamp(min=1) / counts.sum()).log()
     return -log_q.expand(len(block.anchors), -1)
 
 

@@ -28,6 +28,7 @@ class _Context:
     learned: Sequence[Tensor] = ()
     anchors: Tensor | None = None
     candidates: Tensor | None = None
+    groups: Tensor | None = None
 
 
 def _given(value: Tensor | None, name: str, strategy: str) -> Tensor:
@@ -185,6 +186,16 @@ def _tempnet(
     return s / ((temperature_max - temperature_min) / (1 + torch.exp(-height)) + temperature_min)[:, None]
 
 
+def _by_group(
+    s: Tensor, context: _Context, *, temperatures: Sequence[float], max_scale: float = 100.0, **others: object
+) -> Tensor:
+    groups = _given(context.groups, "groups", "by-group")
+    if not context.learned:
+        return s / torch.tensor([temperatures[int(group)] for group in groups], dtype=s.dtype)[:, None]
+    t = context.learned[0].double()
+    return s * torch.exp(t + (t.clamp(max=math.log(max_scale)) - t).detach())[groups][:, None]
+
+
 _LOGITS: dict[str, Callable[..., Tensor]] = {
     "fixed": _fixed,
     "learnable": _learnable,
@@ -197,8 +208,9 @@ _LOGITS: dict[str, Callable[..., Tensor]] = {
     "amcl": _amcl,
     "mm-ts": _mm_ts,
     "tempnet": _tempnet,
+    "by-group": _by_group,
 }
-ROW_STRATEGIES = ("head-tail", "uncertainty", "mm-ts", "tempnet")
+ROW_STRATEGIES = ("head-tail", "uncertainty", "mm-ts", "tempnet", "by-group")
 SCALAR_STRATEGIES = ("fixed", "learnable", "macl", "schedule")
 
 
@@ -213,6 +225,7 @@ def oracle_logit(
     learned: Sequence[Tensor] = (),
     anchors: Tensor | None = None,
     candidates: Tensor | None = None,
+    groups: Tensor | None = None,
     **options: Any,
 ) -> Tensor:
     """Returns the logits of a strategy, in float64, in the shape of ``similarity``.
@@ -226,8 +239,9 @@ def oracle_logit(
         epoch: epochs done, at least 0 (``schedule``, ``mm-ts``).
         learned: the parameters of the strategy: ln(1/τ) [] of ``learnable`` (absent, that of ``initial_temperature``); weight
             [D, D] and bias [D] of ``amcl``'s φ; of ``tempnet`` prototypes [M, D], ln κ [1], bias and weights of the readout
-            [1 + M], W [D, D] and b [D].
+            [1 + M], W [D, D] and b [D]; ln(1/τ) [G] of a learned ``by-group``.
         anchors: [N, D] unit rows (``amcl``, ``tempnet``), as ``candidates`` [M, D] (``amcl``).
+        groups: [N] group of each anchor (``by-group``).
 
     Raises:
         ConfigError: no formula of that name, or an input that it needs is missing.
@@ -237,5 +251,5 @@ def oracle_logit(
     """
     if strategy not in _LOGITS:
         raise ConfigError(f"strategy='{strategy}' has no oracle: known are {', '.join(_LOGITS)}.")
-    context = _Context(positive_similarity, labels, uncertainty, epoch, learned, anchors, candidates)
+    context = _Context(positive_similarity, labels, uncertainty, epoch, learned, anchors, candidates, groups)
     return _LOGITS[strategy](similarity.double(), context, **options)

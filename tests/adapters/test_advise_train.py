@@ -177,6 +177,6 @@ def test_a_change_is_advised_where_there_is_a_gain_alone(gain: float, most: floa
         trainings = Simulated({candidate: gain if candidate == best else min(gain, 0.0) for candidate in candidates}, generator)
         trainings.truth[current] = 0.0
         values = search(trainings, candidates[1:], current, 5)  # type: ignore[arg-type]
-        verdict = judge({candidate.label: list(numbers.values()) for candidate, numbers in values.items()}, "1", matters=0)
+        verdict = judge({candidate.label: list(numbers.values()) for candidate, numbers in values.items()}, "1", quantity="f1")
         changes.append(verdict.change and (verdict.best == "8" or gain <= 0))
     assert least <= np.mean(changes) <= most

@@ -34,19 +34,21 @@ def of(views: Sequence[Tensor]) -> Pairs:
 
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trains for at most eight epochs, with two folds."""
-    for name, value in (("LONGEST", 8), ("LEAST_STEPS", 8), ("MOST_FOLDS", 2)):
+    """Trains for at most four epochs, with two folds."""
+    for name, value in (("LONGEST", 4), ("LEAST_STEPS", 4), ("MOST_FOLDS", 2)):
         monkeypatch.setattr(training, name, value)
 
 
-def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly() -> None:
+def test_training_learns_from_pairs_that_are_not_held_out_and_repeats_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LONGEST", 8)
+    monkeypatch.setattr(training, "RATES", (3.0,))
     pairs = of(hidden_pairs())
     specs = ["fixed:temperature=0.1", "learnable"]
     first, again = (train(pairs, specs, 16, 3) for _ in range(2))
     for course, other in zip(first, again, strict=True):
         assert {1, 2, 3, 4} <= set(course.credits)
         assert all(torch.equal(course.credits[length], other.credits[length]) for length in course.credits)
-        assert len(course.credits[1]) == 2 * 40, "two folds of a fifth each"
+        assert course.credits[1].shape == (2, 40), "two folds of a fifth each"
         assert course.accuracy(max(course.credits)) > course.accuracy(1) + 10
     assert first[0].temperatures == pytest.approx(dict.fromkeys(first[0].temperatures, 0.1))
     assert first[1].temperatures[4] != pytest.approx(first[1].temperatures[1])
@@ -92,7 +94,7 @@ def test_a_training_ends_in_time_and_says_how_long_it_will_take() -> None:
     said: list[str] = []
     (course,) = train(of(hidden_pairs()), ["fixed:temperature=0.1"], 16, 32, 0.001, said.append)
     assert list(course.credits) == [1]
-    assert len(course.credits[1]) == 2 * 40
+    assert course.credits[1].shape == (2, 40)
     assert [line.partition(";")[0] for line in said] == [f"{done} of 6 trainings done" for done in range(1, 7)]
     assert said[-1].endswith("; about 0 s left")
 
@@ -111,7 +113,8 @@ def test_lengths_double_and_contain_the_planned(
     assert list(course.credits) == list(course.temperatures) == lengths
 
 
-def test_a_hard_negative_is_trained_on_and_is_a_candidate() -> None:
+def test_a_hard_negative_is_trained_on_and_is_a_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "LONGEST", 1)
     anchors, positives = hidden_pairs()
     untrained = of([anchors, anchors, anchors])
     (course,) = train(untrained, ["fixed:temperature=0.1"], 16, 1)

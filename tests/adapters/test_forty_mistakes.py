@@ -46,7 +46,7 @@ train simclr --dataset digits
 {SIMCLR} --temperature 0.1
     unknown flag '--temperature'. Did you mean '--temperature-strategy'? (`tempplug train simclr -h` lists the flags)
 {SIMCLR} --temperature-strategy macle
-    unknown strategy 'macle'. Did you mean 'macl'? Known: amcl, dystress, fixed, head-tail, individual, learnable, macl, mm-ts, schedule, temperature-free, tempnet, uncertainty.
+    unknown strategy 'macle'. Did you mean 'macl'? Known: amcl, by-group, dystress, fixed, head-tail, individual, learnable, macl, mm-ts, schedule, temperature-free, tempnet and 1 more.
 {SIMCLR} --temperature-strategy 0.05
     '0.05' is a number, not a spec string: a temperature is written fixed:temperature=0.05.
 {SIMCLR} --temperature-strategy fixed:temperature=0
@@ -122,7 +122,7 @@ ContrastiveLoss(0)
 ContrastiveLoss(-0.1)
     temperature=-0.1 of strategy 'fixed' must be greater than 0.
 ContrastiveLoss("auto")
-    unknown strategy 'auto'. Known: amcl, dystress, fixed, head-tail, individual, learnable, macl, mm-ts, schedule, temperature-free, tempnet, uncertainty.
+    unknown strategy 'auto'. Known: amcl, by-group, dystress, fixed, head-tail, individual, learnable, macl, mm-ts, schedule, temperature-free, tempnet and 1 more.
 ContrastiveLoss("0.05")
     '0.05' is a number, not a spec string: a temperature is written fixed:temperature=0.05.
 ContrastiveLoss(temperature=0.05)
@@ -188,7 +188,7 @@ TemperatureRankingLoss(model, 20)
 TemperatureRankingLoss(model, scale=0.05)
     scale=0.05 is 1/temperature and leaves cosines nearly equal: a temperature of 0.05 is scale=20.
 TemperatureRankingLoss(model, "macle")
-    unknown strategy 'macle'. Did you mean 'macl'? Known: amcl, dystress, fixed, head-tail, individual, learnable, macl, mm-ts, schedule, temperature-free, tempnet, uncertainty.
+    unknown strategy 'macle'. Did you mean 'macl'? Known: amcl, by-group, dystress, fixed, head-tail, individual, learnable, macl, mm-ts, schedule, temperature-free, tempnet and 1 more.
 """  # noqa: E501
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ import torch
 from huggingface_toys import Data, MyTrainer, make, weights
 from method_toys import run as run_toy
 from torch import nn
+from torch.nn.functional import normalize
+from torch.utils.data import default_collate
 from transformers import HfArgumentParser
 
 import tempplug
 from tempplug.errors import ConfigError, ShapeError, TensorError
+from tempplug.targets import of_keys
 from tempplug_adapters.clip.recipe import METHOD as CLIP
 from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.simcse.recipe import METHOD as SIMCSE
@@ -67,6 +71,61 @@ def test_the_mixin_trains_as_with_whole_batches(tmp_path: Path, trainer: type[My
     for entry, other in zip(logs, whole, strict=True):
         numbers = {name: value for name, value in entry.items() if not name.startswith(("train_", "eval_runtime", "eval_s"))}
         assert numbers == pytest.approx({name: other[name] for name in numbers}, rel=1e-3, abs=1e-5)
+
+
+class WithTargets(MyTrainer):
+    """Targets of a batch from its collator, a row for each item."""
+
+    def contrastive_views(self, model: nn.Module, inputs: dict[str, Any]) -> tuple[Any, ...]:
+        inputs = dict(inputs)
+        arguments = {"targets": inputs.pop("targets"), "keys": inputs["labels"]}
+        return (*super().contrastive_views(model, inputs), arguments)
+
+
+def with_targets(rows: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    batch: dict[str, torch.Tensor] = default_collate(rows)
+    return {**batch, "targets": of_keys(batch["labels"] // 4)}
+
+
+@pytest.mark.parametrize("queue", [None, 8])
+def test_targets_of_a_batch_train_whole_in_parts_and_with_past_batches(tmp_path: Path, queue: int | None) -> None:
+    """Against a loop of dense formulas; items of one quadruple are each other's positives."""
+    found = []
+    for size in (None, 3):
+        keywords = {"contrastive_mini_batch_size": size, "queue_size": queue, "data_collator": with_targets}
+        loss = tempplug.ContrastiveLoss(0.1, layout="cross-view", negatives="same-key")
+        ours = make(tmp_path, loss, WithTargets, keywords=keywords, max_steps=3, dropout=0.0, optim="sgd", learning_rate=0.3)
+        ours.args.lr_scheduler_type = "constant"
+        batches = [dict(batch) for batch in ours.get_train_dataloader()][:3]
+        plain = copy.deepcopy(ours.model)
+        ours.get_train_dataloader = lambda batches=batches: batches  # type: ignore[method-assign]
+        ours.train()
+        found.append(weights(ours))
+    past = [torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64)]
+    optimizer = torch.optim.SGD(plain.parameters(), 0.3)
+    for batch in batches:
+        view_a, view_b = normalize(plain(torch.cat([batch["a"], batch["b"]]))).chunk(2)
+        logits = view_a @ torch.cat([view_b, past[0].reshape(-1, view_b.shape[1])]).T / 0.1
+        copies = batch["labels"][:, None] == torch.cat([torch.full_like(batch["labels"], -1), past[1]])
+        logits = logits.masked_fill(copies, -torch.inf)
+        losses = logits.logsumexp(1) - (batch["targets"] * logits[:, : len(view_b)]).sum(1)
+        optimizer.zero_grad()
+        losses.mean().backward()
+        nn.utils.clip_grad_norm_(plain.parameters(), 1.0)
+        optimizer.step()
+        if queue is not None:
+            rows = torch.cat([past[0].reshape(-1, view_b.shape[1]), view_b.detach()]), torch.cat([past[1], batch["labels"]])
+            past = [each[-queue:] for each in rows]
+    for trained in found:
+        for name, value in plain.state_dict().items():
+            torch.testing.assert_close(trained[name], value, rtol=1e-4, atol=1e-5)
+
+
+def test_targets_of_a_part_are_refused(tmp_path: Path) -> None:
+    ours = make(tmp_path, "fixed", Returning, keywords={"contrastive_mini_batch_size": 3}, max_steps=1)
+    ours.given = lambda inputs: ({"targets": of_keys(inputs["labels"])},)
+    with pytest.raises(ShapeError, match=r"rows of the shapes .*\[3\].* and .*\[2\].*must come with the inputs"):
+        ours.train()
 
 
 def test_dropout_is_that_of_the_first_pass(tmp_path: Path) -> None:

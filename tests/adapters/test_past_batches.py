@@ -144,6 +144,10 @@ def test_calls_without_keys_and_rows_of_another_dimension_are_refused() -> None:
     with pytest.raises(ConfigError, match="queue_size= needs view_b, one tensor, and keys="):
         loss_with_past_batches(loss, memory, a, b, {})
     loss_with_past_batches(loss, memory, a, b, {"keys": keys})
+    by_row = {name: keys for name in ("view_a", "view_b")} | {"hard_negatives": torch.tensor([77, 78])}
+    shared = {"keys": by_row, "targets": torch.eye(4, 6), "hard_negatives": a[:2]}
+    with pytest.raises(ConfigError, match=r"queue_size= takes targets= with hard_negatives \[B, k, D\]"):
+        loss_with_past_batches(loss, memory, a, b, shared)
     with pytest.raises(ShapeError, match="queue has 6 dimensions where view_a has 5"):
         loss_with_past_batches(loss, memory, a[:, :5], b[:, :5], {"keys": keys})
 

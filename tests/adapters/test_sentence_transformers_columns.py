@@ -11,7 +11,7 @@ import pytest
 import torch
 from covering import every_pair
 from datasets import Dataset, DatasetDict
-from sentence_transformer_toys import features, make, sentences, through, tiny
+from sentence_transformer_toys import features, gradients, make, sentences, through, tiny
 from sentence_transformers.util import dot_score
 from torch import Tensor
 
@@ -26,6 +26,7 @@ from tempplug_adapters.sentence_transformers.columns import NAMED
 from tempplug_adapters.sentence_transformers.library import losses as library
 
 NEEDED = {"head-tail": "class_counts=40/20/4", "mm-ts": "class_counts=40/20/4", "individual": "size=64"}
+NEEDED["by-group"] = "temperatures=0.05/0.1/0.07/0.2,learn=true"
 COLUMNS: dict[str, list[Any]] = {
     "labels": [row % 3 for row in range(64)],
     "index": list(range(64)),
@@ -267,3 +268,27 @@ def test_a_collator_of_named_columns_is_one_of_the_librarys(tiny_bert: Path, tmp
     assert batch.keys() - {"anchor_index"} == collator([{k: v for k, v in row.items() if k != "index"} for row in rows]).keys()
     with pytest.raises(ConfigError, match=r"names=\['weight'\] must be among candidate_log_q, groups"):
         NamedColumns(collator, ["weight"])
+
+
+def test_each_matryoshka_dimension_may_have_a_temperature_of_its_own(tiny_bert: Path) -> None:
+    """The loss is the weighted sum of the library's at each scale; learned temperatures have the gradient of their own part."""
+    model = tiny(tiny_bert)
+    dimensions, weights, temperatures = [16, 8, 4], [1.0, 0.5, 0.25], [0.05, 0.1, 0.2]
+    expected = sum(
+        library.MatryoshkaLoss(model, library.MultipleNegativesRankingLoss(model, scale=1 / temperature), [width], [weight])(
+            features(model), None
+        ).item()
+        for width, weight, temperature in zip(dimensions, weights, temperatures, strict=True)
+    )
+    for kind, options in ((TemperatureRankingLoss, {}), (CachedTemperatureRankingLoss, {"mini_batch_size": 5})):
+        for learn in ("false", "true"):
+            loss = kind(model, f"by-group:temperatures=0.05/0.1/0.2,dimensions=16/8/4,learn={learn}", **options)
+            loss.take_charge()
+            value = library.MatryoshkaLoss(model, loss, dimensions, weights)(features(model), None)
+            assert value.item() == pytest.approx(expected, rel=1e-6)
+            model.zero_grad()
+            value.backward()
+            for gradient in gradients(loss.contrastive_loss).values():
+                assert gradient.shape == (3,)
+                assert gradient.all()
+            assert len(gradients(loss.contrastive_loss)) == (learn == "true")

@@ -103,8 +103,7 @@ class Contrastive(nn.Module):
 
 
 def test_scores_of_pylate() -> None:
-    stand_in = {"losses": SimpleNamespace(Contrastive=Contrastive), "models": None, "utils": None}
-    kind = example("pylate_colbert", pylate=stand_in)["TemperatureContrastive"]
+    kind = example("pylate_colbert", pylate=PYLATE)["TemperatureContrastive"]
     features = 3 * rows_of(6, 1), rows_of(6, 2, seed=1)
     own = Contrastive(None)(features)
     assert own > 0
@@ -115,6 +114,47 @@ def test_scores_of_pylate() -> None:
     learned(features).backward()
     assert all(each.grad is not None for each in learned.parameters())
     assert len(list(learned.parameters())) == 1
+
+
+class Distillation(nn.Module):
+    """PyLate's: its arguments, and that it passes the logarithms of both softmaxes to ``loss_function``."""
+
+    def __init__(self, model: Any, size_average: bool = True, normalize_scores: bool = True) -> None:
+        super().__init__()
+        self.loss_function = nn.KLDivLoss(reduction="batchmean" if size_average else "sum", log_target=True)
+        self.normalize_scores = normalize_scores
+
+    def forward(self, sentence_features: Any, labels: Tensor) -> Tensor:
+        queries, documents = sentence_features
+        scores = (queries[:, None] * documents.unflatten(0, (len(queries), -1))).sum(2)
+        if self.normalize_scores:
+            low, high = scores.aminmax(dim=1, keepdim=True)
+            scores = (scores - low) / (high - low + 1e-8)
+        loss: Tensor = self.loss_function(scores.log_softmax(1), labels.log_softmax(1))
+        return loss
+
+
+PYLATE = {"losses": SimpleNamespace(Contrastive=Contrastive, Distillation=Distillation), "models": None, "utils": None}
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_teacher_of_pylate(normalize: bool) -> None:
+    kind = example("pylate_colbert", pylate=PYLATE)["TemperatureDistillation"]
+    labels = 3 * torch.randn(6, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    features = [each.requires_grad_() for each in (3 * rows_of(6, 1), rows_of(6, 4, seed=1))]
+    own = Distillation(None, normalize_scores=normalize)(features, labels)
+    found = kind(None, tempplug.ContrastiveLoss(1.0, layout="cross-view"), normalize_scores=normalize)(features, labels)
+    entropy = torch.distributions.Categorical(logits=labels).entropy().mean()
+    torch.testing.assert_close(found - entropy, own, rtol=1e-10, atol=1e-10)
+    for ours, theirs in zip(*(torch.autograd.grad(loss, features) for loss in (found, own)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    softer = kind(None, tempplug.ContrastiveLoss(1.0, layout="cross-view"), 2.0, normalize_scores=normalize)
+    entropy = torch.distributions.Categorical(logits=labels / 2).entropy().mean()
+    own = Distillation(None, normalize_scores=normalize)(features, labels / 2)
+    torch.testing.assert_close(softer(features, labels) - entropy, own, rtol=1e-10, atol=1e-10)
+    learned = kind(None, tempplug.ContrastiveLoss("learnable:initial_temperature=0.5", layout="cross-view"))
+    learned(features, labels).backward()
+    assert [each.grad is not None for each in learned.parameters()] == [True]
 
 
 class BaseLoss:

@@ -285,7 +285,9 @@ def test_a_sweep_draws_a_curve_and_strategies_from_the_results(
     assert sum(each["arm"].startswith("macl") for each in results) == 2
     # 0.05 is the recipe's temperature: the task's baseline always runs
     curve = {"0.05", "0.2", "0.7"}
-    assert {"macl+reweighted", "toy-task: STSB by temperature", *curve} <= texts(picture)
+    assert {"macl+reweighted", "toy-task: STSB by temperature, bars: ± one standard deviation over seeds", *curve} <= texts(
+        picture
+    )
     assert main(words) == 0
     assert len(list(tmp_path.rglob("*.json"))) == len(results), "the second time nothing is left to run"
     assert main([*SWEEP, "--temperatures", "0.5", "--output", str(tmp_path)]) == 0

@@ -15,6 +15,7 @@ from tempplug.errors import ConfigError
 from tempplug_benchmarks.plot import curves, draw
 
 NEEDED = {name: f"{name}:class_counts=450/270/162" for name in ("head-tail", "mm-ts")}
+NEEDED["by-group"] = "by-group:temperatures=0.05/0.1"
 # Their temperature belongs to embeddings or to an example, not to a similarity.
 WITHOUT_CURVE = ("amcl", "individual", "tempnet")
 

@@ -122,7 +122,7 @@ def test_the_source_distribution_holds_the_tree_without_what_was_measured(sdist:
         names = {each.name.removeprefix(f"{top}/") for each in archive.getmembers() if each.isfile()}
     left_out = ("benchmarks/results/", "benchmarks/studies/", ".github/", ".pre-commit-config.yaml")
     assert names == {"PKG-INFO", *(name for name in product_files if not name.startswith(left_out))}
-    assert len(names) <= 900
+    assert len(names) <= 1000, "results and studies have thousands"
 
 
 def test_tests_of_the_core_run_in_the_source_distribution(sdist: Path, tmp_path: Path, python: Python) -> None:

@@ -11,12 +11,16 @@ from oracle_cases import (
     CONTEXTS,
     CUTS,
     DEVICE,
+    GLOBAL,
     HEAD_TAIL,
+    KEYS,
     LAYOUTS,
     OBJECTIVES,
     ONE_POSITIVE,
     RAGGED,
+    SIGMOID,
     STRATEGIES,
+    TARGETS,
     TERMS,
     compare,
     cut_into,
@@ -50,6 +54,9 @@ CASES += every_pair(
 AMCL = [spec for spec in STRATEGIES if spec.startswith("amcl")]
 TOP = ["amcl-top:top_k=1,beta=0.02", "amcl-top:top_k=3,beta=0.5"]
 CASES += every_pair(AMCL, [*ONE_POSITIVE, "masks-one"], TOP, WAYS, DTYPES[:1], [(14, 6), (17, 3)], ROWS[:1], AROUND, TERMS[:1])
+# Which candidates are positives, and how much: by targets, which other objectives refuse, and by keys.
+CASES += every_pair(EACH, TARGETS, ["infonce", *SIGMOID, "dcl"], WAYS, DTYPES, SIZES, ROWS, AROUND, TERMS)
+CASES += every_pair(EACH, KEYS, ["infonce", "dcl", *SIGMOID[:1], GLOBAL[0]], WAYS, DTYPES, SIZES, ROWS, AROUND, TERMS)
 # Several tiles of the engine's own size, 256 rows by 1024 columns.
 CASES += [
     (strategy, layout, objective, ("tiled", ""), dtype, size, ROWS[0], "plain", negatives)

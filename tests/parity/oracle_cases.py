@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from unittest.mock import patch
 
 import torch
+from arguments_of_rows import of_rows, targets_of
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
@@ -59,16 +60,23 @@ STRATEGIES = [
     f"mm-ts:class_counts={COUNTS}",
     f"mm-ts:class_counts={COUNTS},amplitude=0.3,temperature_min=0.2,temperature_max=0.3,period=100",
     "tempnet:dimension=D,temperature_min=0.02,temperature_max=0.4,prototypes=5",
+    "by-group:temperatures=0.05/0.1/0.3,learn=true",
+    "by-group:temperatures=0.05/0.1/0.3",
 ]
 SIGMOID = ["sigmoid", "sigmoid:initial_bias=-3", "sigmoid:relative_bias=true,initial_bias=0.2"]
 # The last one takes ten times the strategy's temperature, where it has one.
 DUAL = ["dual-temperature:second_temperature=1.5", "dual-temperature"]
 SIZE = 2100
 GLOBAL = [f"sogclr:size={SIZE},gamma=0.3", f"sogclr:size={SIZE},gamma=0.6,eps=0.01,rho=2,relative=false"]
-OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *GLOBAL, "reweighted", *SIGMOID, *DUAL]
+MARGINS = ["infonce:margin=0.4,margin_kind=angular", "infonce:margin=0.2"]
+OBJECTIVES = ["infonce", "dcl", "dclw", "flatnce", *MARGINS, *GLOBAL, "reweighted", *SIGMOID, *DUAL]
 ONE_POSITIVE = ["two-view", "two-view+hard", "cross-view", "symmetric", "symmetric+hard", "queue", "queue+hard"]
 LAYOUTS = [*ONE_POSITIVE, "labels", "labels-one-view", "labels-pairs+hard", "masks", "masks-one"]
 RAGGED = ["two-view+ragged", "symmetric+ragged", "queue+ragged", "labels-pairs+ragged"]
+TARGETS = [*(f"{base}+targets{rest}" for base in ("cross-view", "symmetric") for rest in ("", "+hard", "+ragged"))]
+TARGETS += ["symmetric+targets-pair"]
+KEYS = ["cross-view:positives=keys", "cross-view:positives=keys+ragged"]
+KEYS += [f"cross-view:directions=ab+ba,softmax=separate,positives=keys{rest}" for rest in ("", "+hard")]
 TERMS = [
     "",
     "false-negatives:margin=-0.2",
@@ -210,6 +218,7 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
 
     base = case.removesuffix("+hard").removesuffix("+ragged")
     hard, ragged = base != case, case.endswith("+ragged")
+    base, targets, kind = base.partition("+targets")
     layout = {"symmetric": "cross-view"}.get(base, base.partition("-")[0] if base[0] in "lm" else base)
     rows = max(rows, 3) if base.startswith(("labels-one-view", "masks")) else rows
     a = leaf(rows, dimension)
@@ -239,32 +248,12 @@ def make_call(case: str, strategy: str, rows: int, dimension: int, dtype: torch.
         positive = own if base == "masks-one" else own | (other & (torch.arange(rows) % 2 == 0)[:, None])
         call.inputs |= {"positive_mask": positive, "negative_mask": ~positive & ~own.roll(2, dims=1)}
         positive[-1] = False  # an anchor without a positive, and pairs without a role
+    if targets:
+        call.inputs["targets"] = targets_of(call, kind == "-pair", generator)
     call.inputs |= of_rows(call, generator)
+    if strategy.startswith("by-group"):
+        call.inputs.setdefault("groups", torch.arange(rows) * 5 % 3)
     return call
-
-
-def of_rows(call: Call, generator: torch.Generator) -> dict[str, Any]:
-    """What the terms of a call read of its rows."""
-    rows, found, words = len(call.views[0]), {}, call.negatives
-    parts = {**dict(zip(("view_a", "view_b"), call.views, strict=False)), **call.inputs}
-    shapes = {part: parts[part].shape[:-1] for part in ("view_a", "view_b", "queue", "hard_negatives") if part in parts}
-    if "guide" in words:
-        found["guide"] = {part: torch.randn(*shape, 5, generator=generator) for part, shape in shapes.items()}
-    if "same-key" in words:
-        found["keys"] = {part: torch.randint(2 * rows, shape, generator=generator) for part, shape in shapes.items()}
-    if "within-group" in words:
-        found["groups"] = {part: torch.arange(shape.numel()).view(shape) % 3 for part, shape in shapes.items()}
-        if len(shapes.get("hard_negatives", ())) == 2:
-            del found["groups"]["hard_negatives"]  # they have those of their rows
-    if "log-q:size" in words:
-        items = {part: torch.arange(shape.numel()).view(shape) * 7 % (rows + 1) for part, shape in shapes.items()}
-        items["view_a"] = call.inputs.get("index", items["view_a"])  # a strategy's
-        found["index"] = items if shapes.keys() - {"view_a", "view_b"} or call.layout == "masks" else items["view_a"]
-    elif "log-q" in words:
-        found["candidate_log_q"] = {
-            part: -5 * torch.rand(shape, generator=generator, dtype=torch.float64) for part, shape in shapes.items()
-        }
-    return found
 
 
 def roles_of(call: Call) -> list[list[Direction]]:
@@ -279,6 +268,8 @@ def roles_of(call: Call) -> list[list[Direction]]:
         labels=rest.get("labels"),
         masks=(rest.get("positive_mask"), rest.get("negative_mask")),
         hard_negative_mask=rest.get("hard_negative_mask"),
+        targets=rest.get("targets"),
+        arguments=rest,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 import torch
@@ -60,13 +61,17 @@ def test_reductions_leave_out_anchors_without_a_positive_and_records_hold_the_me
     ("strategy", "layout", "negatives"),
     every_pair(
         ["fixed:temperature=0.07", "macl", "dystress", "temperature-free", "uncertainty"],
-        ["two-view+hard", "cross-view", "queue+ragged", "labels", "cross-view:directions=ab+aa+ba+bb,hard=own+ragged"],
+        [
+            *("two-view+hard", "cross-view", "queue+ragged", "labels", "cross-view:directions=ab+aa+ba+bb,hard=own+ragged"),
+            *("cross-view+targets", "cross-view+targets+hard", "cross-view:positives=keys+hard"),
+        ],
         list({spec.partition(":")[0]: spec for spec in TERMS}.values()),
     ),
 )
 def test_record_is_that_of_the_oracle(strategy: str, layout: str, negatives: str) -> None:
     call = make_call(layout, strategy, 17, 3, torch.float64, negatives)
-    loss_fn = build(strategy, "dcl", call, "mean")
+    objective = "infonce" if "targets" in layout else "dcl"  # which has no meaning for targets
+    loss_fn = build(strategy, objective, call, "mean")
     loss_fn(*call.views, **call.inputs)
     record = loss_fn.record.numbers()
     arguments = oracle_arguments(strategy, "infonce", call, loss_fn)
@@ -83,8 +88,8 @@ def test_record_is_that_of_the_oracle(strategy: str, layout: str, negatives: str
     else:  # no term of a pair
         assert not {"negatives_left_out", "negative_weight"} & record.keys()
     assert record["infonce"] == pytest.approx(oracle_loss(*call.views, **arguments).item(), rel=1e-10)
-    assert record["loss"] == pytest.approx(oracle_loss(*call.views, **{**arguments, "objective": "dcl"}).item(), rel=1e-10)
-    if layout != "labels" and "directions" not in layout:
+    assert record["loss"] == pytest.approx(oracle_loss(*call.views, **{**arguments, "objective": objective}).item(), rel=1e-10)
+    if not {"labels", "targets", "positives", "directions"} & {*re.findall(r"\w+", layout)}:
         probability = torch.exp(-oracle_row_losses(*call.views, **arguments)[0]).mean().item()
         assert record["positive_probability"] == pytest.approx(probability, rel=1e-10)
         assert record["gradient_scale"] == pytest.approx(1 - probability, rel=1e-10)

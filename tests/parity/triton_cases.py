@@ -47,6 +47,8 @@ CASES: list[Case] = [
     ),
     ("fixed:temperature=0.05", "queue", torch.float32, 98, 300, "infonce"),
     *(("macl", "two-view", torch.float32, 20, 16, name) for name in ("dcl", "flatnce", "reweighted")),
+    ("learnable", "symmetric", torch.float32, 20, 16, "infonce:margin=0.3,margin_kind=angular"),
+    ("uncertainty", "two-view", torch.float32, 20, 16, "infonce:margin=0.2"),
     # One pair and hard negatives: an anchor of the other view, or the other direction, has no negative.
     *every_pair(STRATEGIES[:5:2], ["two-view+hard", "symmetric+hard"], TYPES[:1], [1], [5], ["infonce", "reweighted"]),
 ]

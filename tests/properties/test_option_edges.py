@@ -22,6 +22,7 @@ NEEDED: dict[str, dict[str, object]] = {
     "individual": {"size": 60},
     "head-tail": {"class_counts": "20/13"},
     "mm-ts": {"class_counts": "20/13"},
+    "by-group": {"temperatures": "0.05/0.1"},
     "tempnet": {"dimension": 6},
     "sogclr": {"size": 60},
     "amcl-top": {"top_k": 2, "beta": 1},
@@ -53,6 +54,8 @@ def is_finite(strategy: str, objective: str, layout: str, dtype: torch.dtype, ro
     given: dict[str, Any] = {"labels": torch.arange(rows) % 2} if layout == "labels" or "class_counts" in strategy else {}
     if "size" in strategy + objective:
         given["index"] = torch.arange(rows)
+    if "by-group" in strategy:
+        given["groups"] = torch.arange(rows) % 2
     if "uncertainty" in strategy:
         both = torch.randn(2, rows, generator=generator, dtype=torch.float32).to(dtype).unbind()
         given["uncertainty"] = both[0] if layout == "cross-view" else both

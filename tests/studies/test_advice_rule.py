@@ -8,10 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies.advice_rule.simulate import RULES, crossed, curves, measure, simulate
-from studies.advice_rule.tables import gain_rows, read, rule_rows
+from studies.advice_rule import telling
+from studies.advice_rule.simulate import RULES, at_best_rates, crossed, curves, draw, measure, simulate
+from studies.advice_rule.tables import (
+    LIMITED,
+    SHRUNKEN,
+    TELLING,
+    answer_rows,
+    gain_rows,
+    of,
+    qualified,
+    read,
+    read_telling,
+    rule_rows,
+    told,
+)
 from tempplug_adapters.advise.training import TEMPERATURES
-from tempplug_adapters.verdict import judge
+from tempplug_adapters.verdict import MISSED, weigh
 
 PLAN = Path(__file__).parents[2] / "benchmarks" / "studies" / "advice_rule" / "plans" / "simulated.toml"
 FLAT = np.full(len(TEMPERATURES), 70.0)
@@ -48,13 +61,42 @@ def test_each_rule_takes_a_gain_that_is_clear(rule: str) -> None:
 def test_the_rule_of_the_study_is_the_rule_of_the_command(decay: float) -> None:
     generator = np.random.default_rng(3)
     decided = set()
-    for curve in curves(["fair_test"])[:15]:
-        credits = measure(crossed(curve, generator), 200, 2, decay, 0.4, generator)
-        verdict = judge({f"{each:g}": row.tolist() for each, row in zip(TEMPERATURES, credits, strict=True)}, "0.05")
-        chosen = verdict.best if verdict.change else "0.05"
-        assert f"{TEMPERATURES[RULES['bonferroni'](credits, CURRENT, generator)]:g}" == chosen
-        decided.add(verdict.change)
-    assert decided == {True, False}
+    for curve in curves(["fair_test"])[:20]:
+        credits = at_best_rates(draw(crossed(curve, generator), 200, 2, decay, 0.4, generator))
+        weighed = weigh({f"{each:g}": rows for each, rows in zip(TEMPERATURES, credits, strict=True)}, "0.05")
+        answer = telling.RULES["limited-80"](credits, CURRENT)
+        if answer.chosen != CURRENT:
+            assert (weighed.answer, weighed.best) == ("change", f"{TEMPERATURES[answer.chosen]:g}")
+        else:
+            assert weighed.answer == ("keep" if answer.missed <= MISSED else "open")
+        decided.add(weighed.answer)
+    assert decided == {"change", "keep", "open"}
+
+
+def test_the_rule_of_the_command_is_what_the_plans_choose() -> None:
+    first, second, third = (read_telling(file) for file in (TELLING, SHRUNKEN, LIMITED))
+    assert ("bonferroni", float("inf")) not in qualified(of(first, curves="choose"))
+    assert qualified(of(second, curves="choose"))[0] == ("shrunken-80", MISSED)
+    for half in ("choose", "confirm"):
+        lines = of(third, curves=half)
+        assert ("limited-80", MISSED) in qualified(lines)
+        shares = {rule: told(of(lines, rule=rule)) for rule in ("shrunken-80", "limited-80")}
+        assert shares["limited-80"] > shares["shrunken-80"] - 2
+    two, five = (told(of(second, curves="choose", rule="shrunken-80", limit=MISSED), [schedule]) for schedule in (2, 5))
+    assert five - two < 10, "else five repetitions would be the fewest"
+    assert len(answer_rows()) == 9
+
+
+def test_a_small_plan_of_verdicts_counts_every_data_set() -> None:
+    plan = {"seed": 0, "current": 0.05, "curves": ["batch"], "draws": 1, "held_out": [60], "decay": [0.12], "run_noise": 0.4}
+    lines = list(
+        telling.simulate(plan | {"repetitions": [2], "limits": [2, float("inf")], "rules": ["limited-80", "dunnett: x"]})
+    )
+    for rule in ("limited-80", "dunnett"):
+        for schedule in (2, "adaptive"):
+            some = [line for line in lines if (line["rule"], line["schedule"]) == (rule, schedule)]
+            assert sum(line["data_sets"] for line in some) == 2 * len(curves(["batch"]))
+            assert all(line["limits"]["inf"][1] == line["data_sets"] >= line["limits"]["2"][1] for line in some)
 
 
 def test_what_the_page_says_is_what_was_counted() -> None:

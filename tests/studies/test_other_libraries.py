@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from studies.other_libraries import node_speed
+from studies.other_libraries import large_batch, node_speed
 from studies.other_libraries.sentence_transformers_speed import COLUMNS, measure, sentences
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_benchmarks.tasks.node import citation_graph
@@ -22,6 +24,17 @@ def test_both_rankings_losses_have_one_value_and_are_timed() -> None:
     found = measure(model, lambda: [model.preprocess(column) for column in columns], 2, None, "fixed:temperature=0.05")
     assert (found["difference"], found["rounds"]) == (pytest.approx(0, abs=1e-5), 2)
     assert min(found["tempplug_seconds"], found["library_seconds"], found["ratio"]) > 0
+
+
+def test_large_batches_have_one_loss_and_one_gradient_in_parts(data_dir: Path) -> None:
+    (plain, expected), *others = (
+        large_batch.measure(way, str(data_dir / "text" / "bert-wiki-mini"), 24, 4) for way in large_batch.WAYS
+    )
+    for found, gradient in others:
+        assert found["loss"] == pytest.approx(plain["loss"], rel=1e-5)
+        assert (gradient - expected).norm() < 1e-4 * expected.norm()
+        assert found["cpu_seconds"] > 0
+    assert expected.norm() > 0
 
 
 def test_the_plain_formula_has_the_same_value_and_both_are_timed() -> None:

@@ -36,8 +36,9 @@ uncertainty:base_temperature=0.1
 individual:size=100,temperature_init=0.1,temperature_min=0.05,temperature_max=1,rho=0.3,gamma=0.8,momentum=0.9,learning_rate=0.01,per_view=false,relative=false
 tempnet:dimension=100,temperature_min=0.01,temperature_max=0.05,prototypes=256,per_view=false
 mm-ts:class_counts=100/100,temperature_min=0.05,temperature_max=0.2,amplitude=0.08
+by-group:temperatures=1/1,learn=false,max_scale=100,learning_rate=0.01
 sogclr:size=100,gamma=0.9,eps=0,rho=0,decay=0,per_view=true,relative=true
-infonce
+infonce:margin=0,margin_kind=additive
 dcl
 dclw:sigma=0.5
 flatnce
@@ -208,7 +209,7 @@ def shown(out: str) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 READS = {
     **{"individual": "index=", "head-tail": "labels=", "uncertainty": "uncertainty="},
-    **{"mm-ts": "labels=", "sogclr": "index="},
+    **{"mm-ts": "labels=", "sogclr": "index=", "by-group": "groups="},
     **{"guide": "guide=", "same-key": "keys=", "within-group": "groups=", "log-q": "candidate_log_q=, index="},
 }
 

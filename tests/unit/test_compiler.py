@@ -56,6 +56,7 @@ SPECS = [
     "individual:size=50",
     f"tempnet:dimension={DIMENSION}",
     HEAD_TAIL.replace("head-tail", "mm-ts") + ",period=5",
+    "by-group:temperatures=0.05/0.2/0.1,learn=true",
 ]
 CROSS = ["cross-view:directions=ab+aa+ba+bb+ragged", "cross-view:directions=ab,hard=own,in_batch=false+ragged"]
 LAYOUTS = ["two-view", "two-view+hard", "cross-view", "cross-view+hard", "symmetric", "queue+hard", *CROSS]
@@ -69,7 +70,7 @@ TERMS = [
 ]
 OBJECTIVES = [
     *("infonce", "dcl", "dclw", "reweighted", "flatnce", "dual-temperature:second_temperature=2", "sigmoid"),
-    "sogclr:size=2100",
+    *("sogclr:size=2100", "infonce:margin=0.3,margin_kind=angular"),
 ]
 # Every layout with two lists of terms, other ones than in the test of exports; the tracing of gradients is slow.
 CASES = list(islice(zip(cycle(LAYOUTS), cycle(TERMS), strict=False), 3 * len(LAYOUTS), 5 * len(LAYOUTS)))

@@ -62,10 +62,15 @@ STRATEGIES = [
     *[f"dystress:profile={each},detach=false" for each in ("cosine", "linear", "exponential", "monotonic", "shifted")],
     *("dystress:profile=shifted,shift=0.2", "temperature-free", "temperature-free:eps=0.5", "schedule:shape=step"),
     *("schedule:shape=random", "head-tail:class_counts=5/2", "mm-ts:class_counts=5/2", "tempnet:dimension=8,per_view=true"),
+    *(
+        "by-group:temperatures=0.05/0.2",
+        "by-group:temperatures=0.05/0.2,learn=true",
+        "by-group:temperatures=0.1/0.2,dimensions=8/4",
+    ),
     *("individual:size=16", "individual:size=16,per_view=true,relative=true"),
 ]
 OBJECTIVES = ["infonce", "dcl", "flatnce", "reweighted", "dual-temperature", "dual-temperature:second_temperature=2", "sigmoid"]
-OBJECTIVES += ["sogclr:size=16", "sogclr:size=16,relative=false"]
+OBJECTIVES += ["sogclr:size=16", "sogclr:size=16,relative=false", "infonce:margin=0.2,margin_kind=angular"]
 TERMS = ["false-negatives", "false-negatives:margin=-0.3,rule=relative,weight=0.5,blocks=ab/aa", "guide", "same-key"]
 TERMS += ["within-group", "hardness", "hardness:of=hard", "hardness:of=in-batch", "log-q", "log-q:size=16"]
 TERMS += ["debiased", "debiased:prior=0.9"]

@@ -21,6 +21,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "individual": {"size": 10},
     "tempnet": {"dimension": 4},
     "mm-ts": {"class_counts": [5, 3]},
+    "by-group": {"temperatures": (0.05, 0.1)},
     "sogclr": {"size": 10},
     "amcl-top": {"top_k": 3, "beta": 0.1},
 }
@@ -102,7 +103,7 @@ def test_instances_are_returned_as_they_are() -> None:
         ),
         ("fixed:zzz=1", "unknown option 'zzz' of strategy 'fixed'. Known: temperature."),
         ("dlc", "unknown objective 'dlc'. Did you mean 'dcl'? Known: amcl-top, dcl, "),
-        ("infonce:sigma=1", "unknown option 'sigma' of objective 'infonce'. Known: none."),
+        ("flatnce:sigma=1", "unknown option 'sigma' of objective 'flatnce'. Known: none."),
         ("dclw:sigm=1", "unknown option 'sigm' of objective 'dclw'. Did you mean 'sigma'?"),
     ],
 )

@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.nn.functional import normalize
 
 from tempplug import ContrastiveLoss
 from tempplug.errors import ConfigError, ProcessError, ShapeError
@@ -33,11 +34,20 @@ CASES = {
     "dual": ("two-view", "learnable", "dual-temperature", {}),
     "hard": ("cross-view", "temperature-free", "infonce", {}),
     "targets": ("cross-view", "macl", "infonce", {}),
+    "targets-hard": ("cross-view", "dystress", "infonce", {}),
+    "targets-sigmoid": ("cross-view", "learnable", "sigmoid:initial_bias=-1", {}),
+    "targets-both": ("cross-view", "macl", "infonce", {"symmetric": True}),
+    "keys": ("cross-view:positives=keys", "macl", "infonce", {}),
+    "keys-both": ("cross-view:positives=keys,directions=ab+ba,softmax=separate", "dystress", "sigmoid", {}),
     "amcl": ("two-view", "amcl:dimension=6", "dcl", {}),
     "amcl-top": ("cross-view", "amcl:dimension=6", "amcl-top:top_k=2,beta=0.1", {"symmetric": True}),
+    "margin": ("cross-view", "amcl:dimension=6", "infonce:margin=0.2", {"symmetric": True}),
+    "labels-margin": ("labels", "amcl:dimension=6", "infonce:margin=0.2", {}),
+    "labels-angle": ("labels", "learnable", "infonce:margin=0.3,margin_kind=angular", {}),
     "sigmoid": ("cross-view", "learnable:initial_temperature=0.1,max_scale=none", "sigmoid:relative_bias=true", {}),
     "labels-sigmoid": ("labels", "learnable", "sigmoid", {}),
     "individual": ("two-view", "individual:size=20", "dcl", {}),
+    "by-group": ("cross-view", "by-group:temperatures=0.05/0.2,learn=true", "infonce", {"symmetric": True}),
     "sogclr": ("cross-view", "learnable", "sogclr:size=20,gamma=0.4,rho=1", {"symmetric": True}),
     "sogclr-shared": ("two-view", "fixed", "sogclr:size=20,per_view=false,relative=false", {}),
 }
@@ -105,12 +115,24 @@ def step(case: str, rows: slice, total: int, gather: bool, group: Any = None) ->
             given["index"] = given["index"]["view_a"]
     if case.startswith(("individual", "sogclr")):
         given["index"] = torch.arange(0, 2 * total, 2)[rows]
+    if case == "by-group":
+        given["groups"] = everything["groups"][rows]
     if case == "hard":
         given["hard_negatives"] = encoder(everything["hard"][rows])
-    if case == "targets":  # a row without a positive, and a different number of positives on each process
+    if case.startswith("targets"):  # a row without a positive, and a different number of positives on each process
         shares = torch.softmax(everything["a"] @ everything["b"].T, 1) * (torch.arange(total) % 4 < 2)
         shares[1] = 0
-        given["targets"] = (shares / shares.sum(1, keepdim=True).clamp(min=1e-30))[rows]
+        both = [shares / shares.sum(1, keepdim=True).clamp(min=1e-30), torch.softmax(everything["b"] @ everything["b"].T, 1)]
+        given["targets"] = (both[0][rows], both[1][rows]) if case == "targets-both" else both[0][rows]
+    if case == "targets-hard":  # of which some are positives, as of the queue
+        given |= {"queue": everything["queue"], "hard_negatives": encoder(everything["hard"][rows])}
+        candidates = normalize(torch.cat([everything[name] for name in ("b", "queue", "hard")]))
+        shares = torch.softmax(4 * normalize(everything["a"][rows]) @ candidates.T, 1)
+        shares = shares.masked_fill(shares < 0.05, 0.0)
+        given["targets"] = shares / shares.sum(1, keepdim=True)
+    if case.startswith("keys"):
+        given["keys"] = everything["keys"][rows]
+        given["hard_negatives"] = encoder(everything["hard"][rows])
     if case.startswith("queue"):
         given["queue"] = everything["queue"]
     loss = loss_fn(*views, **given)
@@ -159,6 +181,12 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     views, hard = torch.randn(2, 3, DIMENSION) + rank, None if rank == 1 else torch.randn(1, DIMENSION)
     with pytest.raises(ProcessError, match=message):
         loss_fn(*views, hard_negatives=hard)
+    both = ContrastiveLoss("fixed", layout="cross-view", symmetric=True, gather=True)
+    with pytest.raises(ConfigError, match=r"targets= for both directions must be a pair with gather: \(T_ab, T_ba\)"):
+        both(*views, targets=torch.eye(3, 3 * len(sizes)))
+    by_group = ContrastiveLoss("by-group:temperatures=0.1/0.2", layout="cross-view", gather=True)
+    with pytest.raises(ConfigError if rank == 1 else ProcessError, match=r"groups holds 9; temperatures=0\.1/0\.2 of strategy"):
+        by_group(*views, groups=torch.tensor([0, 1, 9 if rank == 1 else 1]))
     if rank == 0:
         torch.save(results, Path(folder) / "results.pt")
     dist.barrier()  # they leave together: one that is left alone may abort

@@ -20,7 +20,7 @@ from tempplug.errors import ConfigError
 from tempplug.layouts import CrossView
 from tempplug.strategies.maps import ScaleMap
 
-CASES = [case for case in gathered.CASES if case not in ("amcl-top", "targets")]
+CASES = [case for case in gathered.CASES if case != "amcl-top"]
 LABELS_GUIDE = "negative term 'guide' needs an anchor's positives of all processes at once.*use gather=True"
 FIRST = 2
 """Rows of the first process."""

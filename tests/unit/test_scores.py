@@ -123,7 +123,7 @@ def test_large_scores_have_a_finite_loss_and_gradient_or_are_refused(
     loss_fn.set_progress(epoch=1)
     scores = (SCORES[:, :N] / SCORES.abs().max()).float() * size
     scores = torch.where(POSITIVE[:, :N], scores, torch.eye(N)).requires_grad_()
-    given = loss_fn.accepted(index=INDEX, uncertainty=(torch.zeros(N),) * 2, labels=INDEX)
+    given = loss_fn.accepted(index=INDEX, uncertainty=(torch.zeros(N),) * 2, labels=INDEX, groups=INDEX % 3)
     if abs(size) > 1e29:
         with pytest.raises(NonFiniteError, match=r"scores holds -?\de\+3[78]|scores holds -?[\d.]+e\+3\d, and logits of more"):
             loss_fn.from_scores(scores, **given)

@@ -127,6 +127,25 @@ def test_scores_of_each_rows_own_candidates_take_a_teacher(engine: Any) -> None:
     torch.testing.assert_close(ours, right, rtol=1e-12, atol=1e-12)
 
 
+def test_scores_of_own_hard_negatives_and_of_the_candidates_of_all_processes_have_the_loss_of_embeddings() -> None:
+    """As late interaction has them, with documents gathered by the caller, where `gather` and hard=own are refused."""
+    a, b, c = rows(SIZE + 1, 2), rows(SIZE + 1, 3), rows(2 * (SIZE + 1), 4).view(SIZE + 1, 2, WIDTH)
+    unit, half = [normalize(view, dim=-1) for view in (a, b, c)], (SIZE + 1) // 2
+    scores = torch.cat([unit[0] @ unit[1].T, (unit[0][:, None] * unit[2]).sum(2)], 1)
+    one_hot = torch.eye(SIZE + 1, SIZE + 3, dtype=torch.float64)
+    loss_fn = ContrastiveLoss("learnable", layout="cross-view")
+    expected = ContrastiveLoss("learnable", layout="cross-view:hard=own")(a, b, hard_negatives=c)
+    halves = [loss_fn.from_scores(scores[part], targets=one_hot[part]) for part in (slice(half), slice(half, None))]
+    for loss in (loss_fn.from_scores(scores), sum(halves) / 2):
+        torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+        gradients = [torch.autograd.grad(value, (a, b, c), retain_graph=True) for value in (loss, expected)]
+        torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-12)
+    with pytest.raises(ConfigError, match=r"gather=True has no meaning .* take gather=False and say by targets="):
+        ContrastiveLoss("learnable", layout="cross-view", gather=True).from_scores(scores)
+    with pytest.raises(ConfigError, match=r"Columns of hard negatives may be each row's own, also with hard=shared"):
+        ContrastiveLoss("learnable", layout="cross-view:hard=own").from_scores(scores)
+
+
 def test_terms_act_on_candidates_without_a_target_alone() -> None:
     a, b, wanted, keys = rows(SIZE, 2), rows(SIZE, 3), some_targets(SIZE), torch.arange(SIZE) % 3
     for engine in ("dense", "tiled"):
@@ -187,8 +206,9 @@ def test_other_numbers_are_refused(wanted: Tensor, message: str) -> None:
     ("options", "message"),
     [
         ({"objective": "dcl", "layout": "cross-view"}, "objective 'dcl' has no meaning for targets="),
-        ({"objective": "sigmoid", "layout": "cross-view"}, "objective 'sigmoid' has no meaning for targets="),
-        ({"layout": "cross-view", "symmetric": True}, "targets= needs layout 'cross-view' with directions=ab"),
+        ({"layout": "cross-view:directions=ab+ba"}, "targets= needs layout 'cross-view' with directions=ab, or ab"),
+        ({"layout": "cross-view:directions=ab+aa"}, "targets= needs layout 'cross-view' with directions=ab, or ab"),
+        ({"layout": "cross-view:hard=own"}, "targets= needs layout 'cross-view' with directions=ab, or ab"),
         ({"layout": "two-view"}, "targets"),
         ({"layout": "masks"}, "targets"),
     ],
@@ -219,11 +239,13 @@ def test_the_type_of_the_embeddings_decides(engine: Any, of_rows: torch.dtype, o
 
 
 def test_a_changed_target_is_found_before_the_backward_pass() -> None:
-    wanted = torch.eye(SIZE)
-    loss = ContrastiveLoss(layout="cross-view")(rows(SIZE, 2), rows(SIZE, 3), targets=wanted)
-    wanted[0] = 0.5
-    with pytest.raises(RuntimeError, match="targets was changed in place"):
-        loss.backward()
+    for symmetric in (False, True):
+        wanted = torch.eye(SIZE)
+        given: Any = (torch.eye(SIZE), wanted) if symmetric else wanted
+        loss = ContrastiveLoss(layout="cross-view", symmetric=symmetric)(rows(SIZE, 2), rows(SIZE, 3), targets=given)
+        wanted[0] = 0.5
+        with pytest.raises(RuntimeError, match="targets was changed in place"):
+            loss.backward()
 
 
 def test_the_record_counts_positives_and_means_by_their_targets() -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tempplug_adapters.advise.training import MOST_FOLDS, RATES, Course
-from tempplug_adapters.verdict import MATTERS, Verdict, half_width_of, judge
+from tempplug_adapters.verdict import MATTERS, Weighed, weigh
 
 ALIKE = 0.5
 """Mean similarity of different pairs above which their mean embedding is in the way (docs/retrieval.md)."""
 
 CEILING = 95.0
 """Accuracy in percent above which differences have little room."""
+
+LONGER = 4
+"""Times as long as the longest measured training: then its temperature says little of yours (benchmarks/studies/length)."""
 
 
 @dataclass(frozen=True)
@@ -27,13 +30,13 @@ class Advice:
     """
 
     epoch: int
-    verdict: Verdict
+    verdict: Weighed
     chosen: Course
     sentences: list[str]
 
     def lines(self) -> dict[str, str]:
         """Returns the line of code to paste by the program that it belongs to; none where the current temperature stays."""
-        if not self.verdict.change:
+        if self.verdict.answer != "change":
             return {}
         return {
             "sentence-transformers": f'loss = TemperatureRankingLoss(model, "{self.chosen.spec}")',
@@ -42,7 +45,7 @@ class Advice:
         }
 
 
-def advise(courses: Sequence[Course], planned: int, current: float, alike: float = 0.0, folds: int = MOST_FOLDS) -> Advice:
+def advise(courses: Sequence[Course], planned: int, current: float, alike: float = 0.0) -> Advice:
     """Returns the advice for the planned length, or for the longest that was measured if that is shorter.
 
     Args:
@@ -50,20 +53,26 @@ def advise(courses: Sequence[Course], planned: int, current: float, alike: float
         planned: epochs of the sample that have as many steps as the planned training.
         current: temperature of the planned training.
         alike: mean cosine similarity of different pairs by a static model before the training.
-        folds: repetitions of each training.
     """
     lengths = list(courses[0].credits)
     epoch = max(length for length in lengths if length <= max(planned, lengths[0]))
     fixed = {label(course): course for course in courses if course.temperature is not None}
-    verdict = _verdict(fixed, f"{current:g}", epoch)
-    chosen = fixed[verdict.best if verdict.change else verdict.current]
-    strategies = [course for course in courses if course.temperature is None]
+    verdict = _weigh(fixed, f"{current:g}", epoch)
+    if planned > LONGER * lengths[-1]:
+        compared, _, _ = verdict.sentence.rpartition(":")
+        sentence = f"{compared}: cannot tell yet, your training is {planned / lengths[-1]:.0f} times as long as was measured."
+        verdict = replace(verdict, answer="open", sentence=sentence)
+    chosen = fixed[verdict.best if verdict.answer == "change" else verdict.current]
+    likely = _weigh({label(course): course for course in courses}, label(chosen), epoch).likely
+    others = [name for name in fixed if name not in (label(chosen), verdict.current)]
     sentences = [
-        *_temperatures(list(fixed.values()), chosen, epoch),
+        *_temperatures({name: likely[name] for name in others}, fixed, chosen, epoch),
         *_rates(list(fixed.values()), chosen, epoch),
-        *_strategies(strategies, chosen, epoch),
+        *_strategies({name: likely[name] for name in likely if name not in fixed}, label(chosen)),
         _length(fixed, chosen, epoch),
     ]
+    if verdict.answer == "open":
+        sentences.insert(0, f"Until more is measured, keep {verdict.current}: a longer --time, such as 300, measures more.")
     if planned > lengths[-1]:
         sentences.append(
             f"Your training is longer, {epochs(planned)} of these pairs: this is the advice at {epochs(lengths[-1])}, "
@@ -74,7 +83,8 @@ def advise(courses: Sequence[Course], planned: int, current: float, alike: float
             f"The most accurate temperature finds {highest:.0f} % of the positives, so that differences have little room: more "
             "pairs, or harder ones, tell temperatures apart better."
         )
-    if folds < MOST_FOLDS:
+    folds = len(courses[0].credits[epoch])
+    if folds < MOST_FOLDS and verdict.answer != "open":
         sentences.append(
             f"Each was trained {folds} times; with {MOST_FOLDS}, which take a longer --time, a smaller gain would show as well."
         )
@@ -96,31 +106,25 @@ def epochs(number: int) -> str:
     return f"{number} epoch{'s' * (number != 1)}"
 
 
-def _verdict(fixed: dict[str, Course], current: str, epoch: int) -> Verdict:
-    return judge({name: (100 * course.credits[epoch]).tolist() for name, course in fixed.items()}, current)
+def _weigh(courses: dict[str, Course], current: str, epoch: int) -> Weighed:
+    return weigh({name: 100 * course.credits[epoch].numpy() for name, course in courses.items()}, current)
 
 
-def _difference(first: Course, second: Course, epoch: int, comparisons: int) -> tuple[float, float]:
-    """Returns how much more accurate the first is, and half the width of the interval, in points."""
-    differences = (100 * (first.credits[epoch] - second.credits[epoch])).tolist()
-    return sum(differences) / len(differences), half_width_of(differences, comparisons)
+def _clearly(gain: float, half_width: float) -> bool:
+    return gain >= MATTERS and gain > half_width
 
 
-def _clearly(difference: float, half_width: float) -> bool:
-    return difference >= MATTERS and difference > half_width
-
-
-def _temperatures(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
+def _temperatures(likely: dict[str, tuple[float, float]], fixed: dict[str, Course], chosen: Course, epoch: int) -> list[str]:
     """Returns which temperatures are clearly worse than the chosen one, by how much the worst, and which are not."""
-    below = {label(course): _difference(chosen, course, epoch, len(fixed) - 1) for course in fixed if course is not chosen}
-    alike = [name for name, figures in below.items() if not _clearly(*figures)]
-    if len(alike) == len(below):
+    alike = [name for name, (gain, half_width) in likely.items() if not _clearly(-gain, half_width)]
+    if len(alike) == len(likely):
         return [f"No other temperature is clearly worse than {label(chosen)}."]
-    sentences = [f"Not clearly worse than {label(chosen)}: {', '.join(alike) or 'none'}."]
-    worst, (difference, half_width) = max(below.items(), key=lambda item: item[1][0])
-    if _clearly(difference, half_width):
-        sentences.append(f"A wrong temperature costs points: {worst} is {difference:.1f} ± {half_width:.1f} below.")
-    return sentences
+    worst = min(likely.keys() - set(alike), key=lambda name: fixed[name].accuracy(epoch))
+    loss = chosen.accuracy(epoch) - fixed[worst].accuracy(epoch)
+    return [
+        f"Not clearly worse than {label(chosen)}: {', '.join(alike) or 'none'}.",
+        f"A wrong temperature costs points: {worst} is {loss:.1f} below.",
+    ]
 
 
 def _rates(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
@@ -139,16 +143,12 @@ def _rates(fixed: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
     ]
 
 
-def _strategies(strategies: Sequence[Course], chosen: Course, epoch: int) -> list[str]:
+def _strategies(likely: dict[str, tuple[float, float]], chosen: str) -> list[str]:
     """Returns the strategies that are clearly better than the chosen temperature."""
-    above = []
-    for course in strategies:
-        difference, half_width = _difference(course, chosen, epoch, len(strategies))
-        if _clearly(difference, half_width):
-            above.append(f"{course.spec} (+{difference:.1f} ± {half_width:.1f})")
+    above = [f"{name} (+{gain:.1f} ± {half:.1f})" for name, (gain, half) in likely.items() if _clearly(gain, half)]
     if not above:
-        return [f"No strategy is clearly better than {label(chosen)}."] if strategies else []
-    return [f"Clearly better than {label(chosen)} here: {', '.join(above)}. Check by `tempplug sweep` before you change to it."]
+        return [f"No strategy is clearly better than {chosen}."] if likely else []
+    return [f"Clearly better than {chosen} here: {', '.join(above)}. Check by `tempplug sweep` before you change to it."]
 
 
 def _length(fixed: dict[str, Course], chosen: Course, epoch: int) -> str:
@@ -156,9 +156,10 @@ def _length(fixed: dict[str, Course], chosen: Course, epoch: int) -> str:
     better = []
     lengths = list(chosen.credits)
     for length in lengths:
-        verdict = _verdict(fixed, label(chosen), length)
-        if length != epoch and verdict.change:
-            better.append(f"{epochs(length)} {verdict.best} (+{verdict.difference:.1f} ± {verdict.half_width:.1f})")
+        verdict = _weigh(fixed, label(chosen), length)
+        if length != epoch and verdict.answer == "change":
+            gain, half_width = verdict.likely[verdict.best]
+            better.append(f"{epochs(length)} {verdict.best} (+{gain:.1f} ± {half_width:.1f})")
     if better:
         return f"It depends on the length of your training. Better at {'; at '.join(dict.fromkeys([better[0], better[-1]]))}."
     if len(lengths) == 1:

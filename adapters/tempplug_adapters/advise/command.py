@@ -21,8 +21,8 @@ _SECONDS = 60.0
 _EPILOG = """\
 A small model is trained on the pairs at each temperature and at three learning rates: all of a static model; otherwise a linear
 head on the embeddings of --model, which stay fixed, or on each matrix. A fifth of the pairs is held out, up to five times.
-Accuracy is the share of held-out anchors whose positive is the most similar of those of all pairs. The advice is to leave
-the current temperature if another one is better by at least a point, beyond the interval for all together.
+Accuracy is the share of held-out anchors whose positive is the most similar of those of all pairs. The answer is to change
+the temperature, to keep it, or that more must be measured: 'cannot tell yet'.
 
 The best temperature depends on the length of the training, so give --epochs. Two thirds of --time may go into
 encoding, the rest into training; what does not fit is left out and said: first longer trainings, then repetitions, then pairs.
@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
     current, whose = _current(options.current, texts=len(options.data) == 1)
     ends = time.monotonic() + options.time
     from tempplug_adapters.advise.advice import advise
-    from tempplug_adapters.advise.page import can_draw, page, repetitions, text
+    from tempplug_adapters.advise.page import can_draw, page, text
     from tempplug_adapters.advise.pairs import StaticModel, read_pairs
     from tempplug_adapters.advise.training import compared, train
     from tempplug_adapters.storage.files import make_folder, write_text
@@ -119,7 +119,7 @@ def main(arguments: list[str]) -> int:
     seconds = max(ends - time.monotonic(), options.time / 3)
     courses = train(pairs, specs, options.batch_size, planned, seconds, progress)
     alike = pairs.alike() if isinstance(pairs.trainee, StaticModel) else 0.0  # measured for these alone
-    advice = advise(courses, planned, current, alike, repetitions(pairs, courses))
+    advice = advise(courses, planned, current, alike)
     print("\n".join(map(printable, text(pairs, courses, advice))), flush=True)
     write_text(options.output, page(pairs, courses, advice))
     print(printable(f"wrote {options.output}"))

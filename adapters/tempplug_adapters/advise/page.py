@@ -12,10 +12,10 @@ from tempplug_adapters.advise.advice import Advice, epochs, label
 from tempplug_adapters.advise.pairs import Pairs
 from tempplug_adapters.advise.training import HELD_OUT, RATES, Course
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
-from tempplug_adapters.verdict import LEVEL, MATTERS
+from tempplug_adapters.verdict import CREDIBLE, MATTERS, MISSED
 
 _ACCURACY = "accuracy on held-out pairs, %"
-_LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 8
+_LEAST_RANGE, _GAP, _MOST_LEVEL = 5.0, 0.055, 7
 
 
 def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:
@@ -34,7 +34,7 @@ def text(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> list[str]:
         "",
         advice.verdict.sentence,
         f"  At {epochs(advice.epoch)}.{_share(pairs)}",
-        f"  ± is half of a {100 * LEVEL:.0f} % interval for all temperatures together.",
+        f"  {rule()}",
         *(f"  {sentence}" for sentence in advice.sentences),
         *(f"  {where + ':':<23}{line}" for where, line in advice.lines().items()),
     ]
@@ -68,22 +68,25 @@ def page(pairs: Pairs, courses: Sequence[Course], advice: Advice) -> str:
         table="".join(rows),
         method=escape(pairs.method),
         trained=f"{1 - HELD_OUT:.0%}",
-        folds=repetitions(pairs, courses),
+        folds=len(courses[0].credits[advice.epoch]),
         rates=len(RATES),
         candidates=f"{pairs.size:,}",
-        matters=f"{MATTERS:g}",
-        level=f"{100 * LEVEL:.0f} %",
+        rule=escape(rule()),
+    )
+
+
+def rule() -> str:
+    """Returns the rule of the verdict in words."""
+    return (
+        f"Rule: change for a likely gain of {MATTERS:g} point or more with an interval above 0 (± is half of it, at "
+        f"{100 * CREDIBLE:.0f} %); keep if no other may gain more than {MISSED:g}. "
+        "Likely is less than measured, because the best of many is partly luck."
     )
 
 
 def can_draw() -> bool:
     """Returns whether the page can have a picture: matplotlib is installed."""
     return find_spec("matplotlib") is not None
-
-
-def repetitions(pairs: Pairs, courses: Sequence[Course]) -> int:
-    """Returns how often each temperature was trained, with other pairs held out."""
-    return max(1, len(next(iter(courses[0].credits.values()))) // int(HELD_OUT * pairs.size))
 
 
 def _picture(courses: Sequence[Course], advice: Advice) -> str:

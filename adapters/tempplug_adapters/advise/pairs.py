@@ -265,7 +265,7 @@ def _texts(
 
     rows = open_texts(path, columns, where, min_score=min_score, roles=PAIRS)
     hard = bool(rows.negative_counts[rows.rows].min())
-    samples = [(anchor, positives[0], *negatives[:hard]) for anchor, positives, negatives in rows]
+    samples = [(anchor, positives[0], *negatives[:hard]) for anchor, positives, negatives, _ in rows]
     if samples and all(sample[0] == sample[1] for sample in samples):
         raise DataError(f"{path}: the anchor and the positive of every row are the same text. Name two columns with --columns.")
     distinct = list(_distinct(samples))

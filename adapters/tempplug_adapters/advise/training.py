@@ -44,8 +44,8 @@ class Course:
 
     Attributes:
         spec: spec string.
-        credits: by epoch, for each held-out anchor of all folds 1 if its positive is the most similar candidate, 1/k if it
-            shares that with k - 1 others, otherwise 0; [T].
+        credits: by epoch, for each held-out anchor of each fold 1 if its positive is the most similar candidate, 1/k if it
+            shares that with k - 1 others, otherwise 0; [folds, anchors].
         temperatures: by epoch, the mean temperature of the last batch.
         by_rate: by epoch, the accuracy in percent at each of the learning rates.
     """
@@ -151,7 +151,7 @@ def train(
                     progress(f"{done} of {total} trainings done; about {left:.0f} s left")
     courses = [Course(spec, {}, {}) for spec in specs]
     for course, length in product(courses, lengths):
-        credits = {rate: torch.cat(measured[course.spec, rate, length]) for rate in RATES}
+        credits = {rate: torch.stack(measured[course.spec, rate, length]) for rate in RATES}
         course.by_rate[length] = {rate: 100 * float(each.mean()) for rate, each in credits.items()}
         rate = max(RATES, key=lambda rate: course.by_rate[length][rate])
         course.credits[length], course.temperatures[length] = credits[rate], temperatures[course.spec, rate, length]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tempplug_adapters.data_files.roles import ANY, TEXT, TEXTS as LIST_OF_TEXTS, Role
+from tempplug_adapters.data_files.roles import ANY, TEXT, TEXTS as LIST_OF_TEXTS, VECTOR, Role
 
 
 def _names(words: str) -> tuple[str, ...]:
@@ -80,8 +80,13 @@ GROUP: Final = Role(
 """Columns of topics, languages, dates and the like. No command reads them; the role keeps them from being taken for texts."""
 TEXTS: Final = (ANCHOR, POSITIVE, NEGATIVE, ID, SCORE, LABEL, GROUP)
 """Single texts, or pairs, or pairs with hard negatives."""
-PAIRS: Final = (ANCHOR, replace(POSITIVE, required=True), *TEXTS[2:])
-"""Pairs, perhaps with hard negatives."""
+TEACHER: Final = (
+    Role("positive_scores", (VECTOR,), _names("positive_scores pos_scores"), required=False),
+    Role("negative_scores", (VECTOR,), _names("negative_scores neg_scores"), required=False),
+)
+"""Lists of a teacher's scores, of each positive and each hard negative of a row."""
+PAIRS: Final = (ANCHOR, replace(POSITIVE, required=True), *TEXTS[2:], *TEACHER)
+"""Pairs, perhaps with hard negatives and a teacher's scores."""
 LINES: Final = (replace(ANCHOR, kinds=(*ANY, "missing")),)
 """Lines of a file, which are texts whatever they look like."""
 GRADES: Final = ("score", "label")

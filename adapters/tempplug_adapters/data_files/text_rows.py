@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, overload
 
@@ -21,7 +22,7 @@ from tempplug_adapters.data_files.column_kinds import is_text
 from tempplug_adapters.data_files.delimited_text import first_rows
 from tempplug_adapters.data_files.roles import TEXT, Assigned, Role, assign
 from tempplug_adapters.data_files.tables import Table, open_lines, open_table
-from tempplug_adapters.data_files.text_roles import GRADES, LINES, TEXTS, texts_of
+from tempplug_adapters.data_files.text_roles import GRADES, LINES, TEACHER, TEXTS, texts_of
 from tempplug_adapters.data_files.text_streams import file_kind
 
 _TOGETHER: Final = 1 << 12
@@ -35,11 +36,13 @@ class Sample(NamedTuple):
         anchor: its first text, which may be its only one.
         positives: texts that belong to the anchor.
         negatives: its hard negatives.
+        scores: a teacher's, of each positive and then of each hard negative; none if they are not read.
     """
 
     anchor: str
     positives: tuple[str, ...] = ()
     negatives: tuple[str, ...] = ()
+    scores: tuple[float, ...] = ()
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -103,13 +106,26 @@ class TextRows(Sequence[Sample]):
             of_role = [tuple(text.strip() for value in values for text in texts_of(value)) for values in cells]
             texts.append(of_role if columns else [()] * len(rows))
         anchors, positives, negatives = texts
+        of_positives, of_negatives = (self._scores(role, first, count, local) for role in TEACHER)
         if len(self.chosen):
-            positives = [(each[number],) for each, number in zip(positives, self.chosen[positions], strict=True)]
-        kept = zip(anchors, map(self._left, positives), map(self._left, negatives), strict=True)
-        return [Sample(anchor, *others) for (anchor,), *others in kept]
+            numbers = self.chosen[positions].tolist()
+            positives = [(each[number],) for each, number in zip(positives, numbers, strict=True)]
+            of_positives = [each[number : number + 1] for each, number in zip(of_positives, numbers, strict=True)]
+        samples = []
+        for (anchor,), own, hard, scores, hard_scores in zip(
+            anchors, positives, negatives, of_positives, of_negatives, strict=True
+        ):
+            left, left_hard = ([text not in self.excluded for text in each] for each in (own, hard))
+            own_scores = (*compress(scores, left), *compress(hard_scores, left_hard))
+            samples.append(Sample(anchor, tuple(compress(own, left)), tuple(compress(hard, left_hard)), own_scores))
+        return samples
 
-    def _left(self, texts: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(each for each in texts if each not in self.excluded) if self.excluded else texts
+    def _scores(self, role: Role, first: int, count: int, local: Any) -> list[tuple[float, ...]]:
+        """Returns a teacher's scores of some rows; none where its columns are not read."""
+        if role.name not in self.assigned:
+            return [()] * len(local)
+        column = self.assigned.table.column(self.assigned.column(role.name)).slice(first, count)
+        return [tuple(scores or ()) for scores in column.take(local).to_pylist()]
 
     def taken(self, positions: np.ndarray) -> TextRows:
         """Returns the samples at some positions, [m] int64."""
@@ -148,6 +164,7 @@ def open_texts(
     where: Sequence[str] = (),
     *,
     min_score: float | None = None,
+    teacher: bool = False,
     roles: Sequence[Role] = TEXTS,
     whole: bool = False,
     least: int = 2,
@@ -160,6 +177,7 @@ def open_texts(
         columns: ``role=column`` or plain names, see `assign`.
         where: conditions ``column=value``, all of which a row must meet.
         min_score: lowest score, or label that is a number, of a positive pair.
+        teacher: whether to read the scores of a teacher, which must be there of every text.
         roles: those of anchors, positives and hard negatives, and others, see `text_roles`; some may be required.
         whole: whether a missing text is an error, because results have a row for each row; otherwise it is left out.
         least: fewest rows; contrastive training needs two.
@@ -204,7 +222,14 @@ def open_texts(
                     f"{path}: {said}: remove them, or fill them in, so that each row has a vector.{other * (role == positive)}"
                 )
             kept, notes = kept & (counts[role] > 0), [*notes, f"left out: {said}"]
-    used = {*counts, *(GRADES if min_score is not None else ()), *(("id",) if whole else ())}
+    if teacher:
+        _check_scores(assigned, kept, (counts[positive], counts[negative]))
+    used = {
+        *counts,
+        *((role.name for role in TEACHER) if teacher else ()),
+        *(GRADES if min_score is not None else ()),
+        *(("id",) if whole else ()),
+    }
     assigned, positions = assigned.of(used), np.flatnonzero(kept)[:most]
     rows = TextRows(assigned, (anchor, positive, negative), positions, counts[positive], counts[negative], notes=tuple(notes))
     if len(rows) < least:
@@ -212,6 +237,33 @@ def open_texts(
         needed = f"contrastive training needs at least {least}" if least > 1 else f"at least {least} is needed"
         raise DataError(f"{path} holds {len(rows)} samples{what}; {needed}." + "".join(f" {note}." for note in notes))
     return rows
+
+
+def _check_scores(assigned: Assigned, kept: np.ndarray, counts: tuple[np.ndarray, np.ndarray]) -> None:
+    """Raises `DataError` unless each positive and each hard negative of the kept rows has a finite score."""
+    table = assigned.table
+    if not counts[1][kept].any():
+        raise DataError(f"{table.path} has no hard negatives, and a teacher's scores rank several texts of a query.")
+    for role, texts in zip(TEACHER, counts, strict=True):
+        if role.name not in assigned:
+            raise DataError(
+                f"{table.path} lacks a teacher's {role.name}, lists of numbers. Name their column: {role.option('COLUMN')}. It "
+                f"has: {table.described()}."
+            )
+        column = table.column(assigned.column(role.name))
+        numbers, start = np.zeros(len(table), np.int64), 0
+        for chunk in column.chunks:
+            finite = np.asarray(pc.fill_null(pc.is_finite(chunk.flatten().cast(pa.float64())), False))
+            np.add.at(numbers, start + np.asarray(pc.list_parent_indices(chunk))[finite], 1)
+            start += len(chunk)
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        wrong = kept & ((numbers != texts) | (lengths != texts))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataError(
+                f"{table.place(row)}: column {quoted(assigned.column(role.name))} has {lengths[row]} scores, of which "
+                f"{numbers[row]} are finite numbers, for {texts[row]} texts; a teacher needs one for each."
+            )
 
 
 def _refuse_table(path: Path, roles: Sequence[Role]) -> None:

@@ -82,9 +82,11 @@ def embed_outputs(
 
     Raises:
         TensorError: the batch holds something else than tensors.
-        ShapeError: a tensor is a single number, parts of the batch have different outputs, or their rows are not the items.
+        ShapeError: a tensor is a single number, parts of the batch have different outputs or widths, or their rows are not the
+            items.
     """
     forms: list[Any] = []
+    widths: list[Any] = []
 
     def encode(part: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
         values, form = tree_flatten(embed(part))
@@ -97,6 +99,12 @@ def embed_outputs(
         if any(not tensor.ndim for tensor in tensors):
             raise ShapeError(
                 "an output of shape [] belongs to no row of the batch: leave it out, or train without mini-batches."
+            )
+        widths.append([list(tensor.shape[1:]) for tensor in tensors])
+        if widths[-1] != widths[0]:
+            raise ShapeError(
+                f"outputs of mini-batches have rows of the shapes {widths[0]} and {widths[-1]}: a matrix with a column for "
+                "each item of the batch, such as targets [B, B], must come with the inputs, from the data collator."
             )
         count = len(next(iter(part.values())))
         if len(tensors[0]) != count:

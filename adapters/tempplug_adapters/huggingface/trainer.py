@@ -41,7 +41,8 @@ class Views(NamedTuple):
     Attributes:
         view_a: [B, D] embeddings, or one such matrix per head.
         view_b: likewise; None for a layout with one view.
-        arguments: further keyword arguments of the loss: ``{"hard_negatives": [H, D]}``, ``{"labels": [B]}``, …
+        arguments: further keyword arguments of the loss: ``{"hard_negatives": [H, D]}``, ``{"labels": [B]}``, ``{"targets":
+            [B, M]}``, … In mini-batches, targets come with ``inputs``, [B, M], from the data collator.
         auxiliary_loss: [] a weighted loss that is added, such as that of a masked language model.
     """
 

@@ -68,7 +68,7 @@ class CachedTemperatureRankingLoss(TemperatureRankingLoss, CachedLossMixin):
         """Returns the loss of a batch; its backward pass embeds again, and also reaches the parameters of the loss."""
         first, *others = sentence_features
         features = [dict(first), *others]  # a copy, which the backward pass embeds again without the named columns
-        self._of_rows = self._read(features, {"labels": labels, **take_named(features[0])})
+        self._of_rows = self._read(features, labels, take_named(features[0]))
         decorated, totals = self.calculate_loss, []
 
         # `forward_cached` detaches the total, and MatryoshkaLoss replaces `calculate_loss` by a weighted sum of calls. The

@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from tempplug.errors import ConfigError, DataError
+from tempplug_adapters.positives import Positives
 
 INTEGERS = frozenset({"labels", "index", "groups"})
 """Arguments of a loss that a column of the same name can hold: those with an integer a row."""
@@ -162,6 +163,33 @@ def check_columns(dataset: Any, wanted: Iterable[str], label_columns: Iterable[s
         if isinstance(dataset, Dataset):
             for value in dataset.select_columns(column)[:LOOKED_AT][column]:
                 as_numbers(name, [value], column)
+
+
+def check_labels(dataset: Any, positives: Positives, named: frozenset[str], label_columns: Iterable[str]) -> None:
+    """Checks the label column that is neither a text nor ``named``, its first `LOOKED_AT` rows; errors as of `Positives`."""
+    if not isinstance(dataset, Dataset) or ("labels" in named and "labels" not in dataset.column_names):
+        return
+    others = [name for name in dataset.column_names if name not in {*named, "dataset_name"}]
+    column, found = next((name for name in label_columns if name in others), None), None
+    if column is not None:
+        values = dataset.select_columns(column)[:LOOKED_AT][column]
+        found = as_numbers("targets", [int(each) if isinstance(each, bool) else each for each in values], column)
+        if positives.teacher_temperature is None and not found.any():
+            raise ConfigError(
+                f"column '{column}' holds 0 alone, and 1 is a positive: remove a column that is no label of pairs."
+            )
+    positives.targets(found, None, len(others) - 1 - (column is not None), torch.zeros(()), gather=False)
+
+
+def check_texts(dataset: Any, where: str) -> None:
+    """Raises `DataError` if a column of the data set ``where`` has lists of texts, which the library reads as one input."""
+    for name, feature in (getattr(dataset, "features", None) or {}).items():
+        if getattr(getattr(feature, "feature", None), "dtype", None) in ("string", "large_string"):
+            raise DataError(
+                f"column '{name}' of {where} holds lists of texts, and the library's collator reads a list as one input: give "
+                f"each text a column of its own, {name}_1, {name}_2 and so on, and all rows a column 'label' with a list of "
+                "numbers, 1 for each text that is a positive and 0 for each negative."
+            )
 
 
 def token_rows(features: Mapping[str, Any]) -> list[list[int]]:

@@ -15,9 +15,8 @@ from sentence_transformers.util import cos_sim
 from torch import Tensor, nn
 
 import tempplug
-from tempplug import CrossView, Hardness, NegativeTerm, Objective, SameKey, Strategy
+from tempplug import CrossView, Hardness, NegativeTerm, Objective, SameKey, Strategy, distributed
 from tempplug.call.read import SCALE
-from tempplug.call.scores import refuse_cosines_only
 from tempplug.errors import ConfigError, ShapeError
 from tempplug.negatives.base import joined_spec
 from tempplug.strategies.fixed import Fixed
@@ -25,7 +24,7 @@ from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once, bibtex
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
-from tempplug_adapters.huggingface.parameters import trainable
+from tempplug_adapters.positives import Positives, second_texts
 from tempplug_adapters.ring_buffer import PastBatches, add_past_batches, loss_with_past_batches
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 from tempplug_adapters.sentence_transformers.columns import (
@@ -38,6 +37,8 @@ from tempplug_adapters.sentence_transformers.columns import (
     token_rows,
 )
 from tempplug_adapters.sentence_transformers.library import MultipleNegativesRankingLoss, dimension_of
+from tempplug_adapters.sentence_transformers.refusals import managed_parts, refuse, refuse_cosines
+from tempplug_adapters.sentence_transformers.similarities import function_name, own_scores
 from tempplug_adapters.training.recipe import around
 
 Directions = Literal["query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc"]
@@ -47,6 +48,7 @@ _BLOCKS = {"query_to_doc": "ab", "query_to_query": "aa", "doc_to_query": "ba", "
 _SOFTMAX = {"joint": "joint", "per_direction": "separate"}
 _HARDNESS = {"in_batch_negatives": "in-batch", "hard_negatives": "hard", "all_negatives": "all"}
 """Negatives of the term ``hardness``."""
+_OF_OTHER_ROWS = "gather_across_devices, further directions, negatives, queue_size and positives='same-query'"
 
 
 class TemperatureRankingLoss(MultipleNegativesRankingLoss):
@@ -88,6 +90,13 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             training alone, and is saved with the loss; of all processes with ``gather_across_devices``. It adds the term
             ``same-key``, so that no past embedding of the anchor's own positive is a negative.
         engine: as in `tempplug.ContrastiveLoss`.
+        positives: ``same-query``: rows with the same first text are each other's positives, not negatives; they share the
+            probability, as do several texts of a row whose labels are 1.
+        teacher_temperature: divides a teacher's scores in the label column, [1 + k] of the positive and each negative of a row,
+            or one a row with ``same-query``; their softmax is the target. None: labels are 1 for a positive and 0 for none.
+        teacher_weight: the teacher's share of the targets, from 0 to 1; the positives have the rest.
+        in_batch: whether texts of other rows are candidates; without them, ``fixed`` with a teacher is the library's
+            DistillKLDivLoss but for the teacher's entropy and a factor of the student's temperature squared.
 
     Attributes:
         contrastive_loss: the loss itself; ``contrastive_loss.record`` contains statistics of its last call. MatryoshkaLoss and
@@ -97,8 +106,9 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         UnknownNameError: the strategy, the objective, a term or an option is unknown.
         ConfigError: an option is not allowed; ``scale`` is given with a strategy; ``similarity_fct`` does not go with another
             part; a column that the loss reads is missing; in training, no Trainer manages a loss that learns, counts, follows a
-            schedule or has past batches; ``queue_size`` with a wrapper that calls the loss several times a batch, with
-            ``similarity_fct``, or with a term on negatives that reads more than keys.
+            schedule or has past batches; a batch has a label that is neither read nor 0 or 1, or lacks a teacher's scores;
+            ``in_batch=False`` with a setting of other rows; ``queue_size`` with a wrapper that calls the loss several times a
+            batch, with ``similarity_fct``, with ``same-query``, or with a term on negatives that reads more than keys.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
@@ -121,18 +131,22 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         guide: Any = None,
         queue_size: int | None = None,
         engine: EngineName = "auto",
+        positives: Literal["same-row", "same-query"] = "same-row",
+        teacher_temperature: float | None = None,
+        teacher_weight: float = 1.0,
+        in_batch: bool = True,
     ) -> None:
         # the constructor of the library's class would set an unused scale and repeat the checks below
         nn.Module.__init__(self)
-        _refuse("similarity_fct", similarity_fct, not callable(similarity_fct), "must be a function such as cos_sim")
+        refuse("similarity_fct", similarity_fct, not callable(similarity_fct), "must be a function such as cos_sim")
         chosen_directions = [name for name in _BLOCKS if name in directions]
         known = set(directions) <= set(_BLOCKS) and "query_to_doc" in directions
-        _refuse("directions", tuple(directions), not known, f"must be query_to_doc and any of {', '.join(list(_BLOCKS)[1:])}")
-        _refuse("partition_mode", partition_mode, partition_mode not in _SOFTMAX, f"must be one of {', '.join(_SOFTMAX)}")
+        refuse("directions", tuple(directions), not known, f"must be query_to_doc and any of {', '.join(list(_BLOCKS)[1:])}")
+        refuse("partition_mode", partition_mode, partition_mode not in _SOFTMAX, f"must be one of {', '.join(_SOFTMAX)}")
         without_positives = partition_mode == "per_direction" and not {"query_to_query", "doc_to_doc"}.isdisjoint(directions)
-        _refuse("partition_mode", partition_mode, without_positives, "must be joint where a direction holds no positives")
+        refuse("partition_mode", partition_mode, without_positives, "must be joint where a direction holds no positives")
         modes = ", ".join(_HARDNESS)
-        _refuse("hardness_mode", hardness_mode, hardness_mode not in (None, *_HARDNESS), f"must be None or one of {modes}")
+        refuse("hardness_mode", hardness_mode, hardness_mode not in (None, *_HARDNESS), f"must be None or one of {modes}")
         blocks = "+".join(_BLOCKS[name] for name in chosen_directions)
         terms = tempplug.create_negatives(negatives)
         if hardness_mode is not None:
@@ -142,16 +156,17 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             terms += tempplug.create_negatives("same-key")
         given: object = strategy
         number = isinstance(given, int | float)
-        _refuse("strategy", strategy, number, f"is a number: write scale={strategy} for the library's, or Fixed(temperature)")
+        refuse("strategy", strategy, number, f"is a number: write scale={strategy} for the library's, or Fixed(temperature)")
         if scale is not None:
-            _refuse("scale", scale, strategy is not None, "belongs to 'fixed' alone: leave it out, or leave out the strategy")
-            _refuse("scale", scale, not 0 < scale < float("inf"), "must be a number greater than 0")
+            refuse("scale", scale, strategy is not None, "belongs to 'fixed' alone: leave it out, or leave out the strategy")
+            refuse("scale", scale, not 0 < scale < float("inf"), "must be a number greater than 0")
         self.model = model
         self.similarity_fct = similarity_fct
         self.gather_across_devices = gather_across_devices
         self.directions = tuple(directions)
         self.partition_mode = partition_mode
         self.hardness_mode, self.hardness_strength = hardness_mode, hardness_strength
+        self.positives = Positives(positives, teacher_temperature, teacher_weight, in_batch)
         named = "fixed" if strategy is None else strategy
         chosen = (
             Fixed(temperature=1 / scale) if scale else in_context(named, around(LIBRARY_TEMPERATURE), **dimension_of(model))
@@ -163,7 +178,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         if scale is not None:
             self._warn_of_scale(scale)
         takes = self.contrastive_loss.takes
-        _refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")
+        refuse("guide", guide, guide is not None and "guide" not in takes, "is read by no term: pass negatives='guide', too")
         offered, where = ({"keys"}, " without guide=") if guide is None else ({"keys", "guide"}, "")
         refuse_missing(terms, offered | NAMED, f"{type(self).__name__}{where}")
         if similarity_fct is not cos_sim:
@@ -172,13 +187,15 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
                 raise ConfigError(
                     f"{given}, which belong to no row: use hardness_mode='all_negatives', or a term hardness with of=all."
                 )
-            try:
-                refuse_cosines_only(self.contrastive_loss.parts)
-            except ConfigError as error:
-                raise ConfigError(f"{given}: {error}") from error
-            _refuse("queue_size", queue_size, queue_size is not None, "needs similarity_fct=cos_sim, whose rows it keeps")
+            refuse_cosines(self.contrastive_loss, given)
+            refuse("queue_size", queue_size, queue_size is not None, "needs similarity_fct=cos_sim, whose rows it keeps")
         if queue_size is not None:
+            refuse("queue_size", queue_size, self.positives.same_query, "keeps no first texts for positives='same-query'")
             add_past_batches(self.contrastive_loss, queue_size)
+        if not in_batch:
+            others = gather_across_devices or bool(terms) or self.positives.same_query or queue_size is not None
+            refuse("in_batch", in_batch, others or blocks != "ab", "leaves no other rows for " + _OF_OTHER_ROWS)
+            refuse_cosines(self.contrastive_loss, "in_batch=False compares a row's own texts, by their scores")
         self._batch: Tensor | None = None
         self._stored_batch: Tensor | None = None
         # No submodule: the guide is neither trained nor saved.
@@ -213,11 +230,12 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
 
         Args:
             sentence_features: of each text column; those of the first may contain the `columns`.
-            labels: [B] the label column, for losses that read ``labels``.
+            labels: [B] or [B, 1 + k] the label column: ``labels`` of a loss that reads them, a teacher's scores with
+                ``teacher_temperature``, otherwise 1 for a positive and 0 for none.
         """
         features = list(sentence_features)
         named = take_named(features[0])
-        self._of_rows = self._read(features, {"labels": labels, **named})
+        self._of_rows = self._read(features, labels, named)
         try:
             loss: Tensor = super().forward(features, labels)  # type: ignore[arg-type]
         finally:
@@ -225,15 +243,21 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             features[0].update(named)  # MatryoshkaLoss and AdaptiveLayerLoss call again with the same features
         return loss
 
-    def _read(self, features: list[dict[str, Tensor]], named: Mapping[str, Tensor | None]) -> dict[str, Any]:
+    def _read(self, features: list[dict[str, Tensor]], labels: Tensor | None, named: Mapping[str, Tensor]) -> dict[str, Any]:
         """Returns what the loss reads of a batch beside the embeddings, by the name of the argument."""
         self._refuse_alone()
-        found = require_named(named, self.columns)
+        grades = None if "labels" in self.columns and "labels" not in named else labels
+        found = require_named({"labels": labels, **named}, self.columns)
         if self.past_batches is not None:
             self._batch = next(iter(features[0].values()))  # the same tensor in all calls of a wrapper
         of_rows = frozenset().union(*(each.takes for each in self.contrastive_loss.terms))
         arguments = {name: as_argument(name, each, len(features) - 2, name in of_rows) for name, each in found.items()}
-        return {**self._read_texts(features), **arguments}
+        like = next(self.model.parameters())
+        queries = text_keys(token_rows(features[0])) if self.positives.same_query else None
+        with distributed.using_group(self.contrastive_loss.group):
+            targets = self.positives.targets(grades, queries, len(features) - 1, like, self.gather_across_devices)
+        of_targets = {} if targets is None else {"targets": targets}
+        return {**self._read_texts(features), **arguments, **of_targets}
 
     def _read_texts(self, features: list[dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
         """Returns what terms on negatives read of the texts of a batch, by the name of the argument and of the embeddings."""
@@ -274,7 +298,12 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             watcher.record()
         if self.contrastive_loss.training != training:
             self.contrastive_loss.train(training)
-        loss = self._loss_of(anchors, _by_name([positives, *negatives]))
+        if self.positives.in_batch:
+            loss = self._loss_of(anchors, _by_name([positives, *negatives]))
+        else:
+            scores = own_scores(anchors, torch.stack([positives, *negatives], 1), self.similarity_fct)
+            given = {"targets": second_texts(len(scores), scores.shape[1], scores.device), **self._of_rows}
+            loss = self.contrastive_loss.from_scores(scores, **given)
         if watcher is not None and training:
             watcher.observe(anchors, positives)
         return loss
@@ -303,18 +332,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         """Raises ConfigError if the loss needs a Trainer or callback of ours and has none; announces other losses."""
         if self._in_charge or not (self.model.training and torch.is_grad_enabled()):
             return
-        strategy, objective = self.contrastive_loss.strategy, self.contrastive_loss.objective
-        does = [
-            ("learns", bool(trainable(strategy))),
-            ("counts", type(strategy).observe is not Strategy.observe),
-            ("follows a schedule", type(strategy).set_progress is not Strategy.set_progress),
-        ]
-        reasons = " and ".join(verb for verb, true in does if true)
-        parts = [f"strategy '{strategy.name}' {reasons}"] if reasons else []
-        if trainable(objective):
-            parts.append(f"objective '{objective.name}' learns")
-        counting = (each for each in self.contrastive_loss.terms if type(each).observe is not NegativeTerm.observe)
-        parts += [f"negative term '{each.name}' counts" for each in counting]
+        parts = managed_parts(self.contrastive_loss)
         parts += ["queue_size keeps past batches"] if self.past_batches is not None else []
         if parts:
             raise ConfigError(
@@ -332,6 +350,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             "gather_across_devices": self.gather_across_devices,
             "directions": self.directions,
             "partition_mode": self.partition_mode,
+            **self.positives.settings(),
             **({} if self.past_batches is None else {"queue_size": len(self.past_batches.rows)}),
             **({"negatives": joined_spec(self.contrastive_loss.terms)} if self.contrastive_loss.terms else {}),
             **({} if self.similarity_fct is cos_sim else {"similarity_fct": function_name(self.similarity_fct)}),
@@ -353,8 +372,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     @scale.setter
     def scale(self, value: float) -> None:
         strategy = self.contrastive_loss.strategy
-        _refuse("scale", value, not isinstance(strategy, Fixed), f"cannot be set: strategy '{strategy.name}' decides")
-        _refuse("scale", value, not 0 < value < float("inf"), "must be a number greater than 0")
+        refuse("scale", value, not isinstance(strategy, Fixed), f"cannot be set: strategy '{strategy.name}' decides")
+        refuse("scale", value, not 0 < value < float("inf"), "must be a number greater than 0")
         self.contrastive_loss.strategy = Fixed(temperature=1 / value)
         self._warn_of_scale(value)
 
@@ -373,17 +392,7 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         return library if isinstance(strategy, Fixed) else f"{bibtex(strategy)}\n{library.strip()}\n"
 
 
-def function_name(function: Any) -> str:
-    """Returns the name of a function, or of the class of a callable."""
-    return getattr(function, "__name__", type(function).__name__)
-
-
 def _by_name(columns: list[Tensor]) -> dict[str, Tensor]:
     """Returns what belongs to the positives and to the negatives of each row, [B, ...] a column, as arguments of the loss."""
     positives, *negatives = columns
     return {"view_b": positives, **({"hard_negatives": torch.stack(negatives, 1)} if negatives else {})}
-
-
-def _refuse(argument: str, value: object, wrong: bool, wanted: str) -> None:
-    if wrong:
-        raise ConfigError(f"{argument}={value!r} {wanted}.")

@@ -31,7 +31,7 @@ from tempplug_adapters.huggingface.parameters import (
     trainable,
 )
 from tempplug_adapters.parameter_groups import own_learning_rates, spared_by_decay
-from tempplug_adapters.sentence_transformers.columns import NamedColumns, check_columns
+from tempplug_adapters.sentence_transformers.columns import NamedColumns, check_columns, check_labels, check_texts
 from tempplug_adapters.sentence_transformers.loss import TemperatureRankingLoss
 from tempplug_adapters.storage.manifest import seal
 
@@ -87,6 +87,7 @@ class Charge(GainCallback):
         lacks = any(id(parameter) not in held for parameter in trainable(self.contrastive_losses))
         if lacks and not sharded_by():
             raise ConfigError("the optimizer lacks the parameters of the loss: build it with loss.parameters() too.")
+        check_texts(getattr(kwargs.get("train_dataloader"), "dataset", None), "train_dataset")
         self.parameters.on_train_begin(args, state, control, **kwargs)
         for name, each in self.losses.items():
             each.take_charge(self.watchers[name])
@@ -235,7 +236,8 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
     Raises:
         ConfigError: the loss contains no `TemperatureRankingLoss`; a data set lacks a column that the loss reads; an optimizer
             with a scheduler lacks the parameters of the loss.
-        DataError: such a column holds something else than numbers; in a batch, or among its first 1,000 rows.
+        DataError: such a column holds something else than numbers, or a column lists of texts; in a batch, or among its first
+            1,000 rows.
     """
 
     def __init__(self, *args: Any, log_record: str = "brief", measure_gain: bool = True, **kwargs: Any) -> None:
@@ -256,8 +258,12 @@ class TemperatureSentenceTransformerTrainer(LossMixin, SentenceTransformerTraine
         for kind, given in (("train_dataset", self.train_dataset), ("eval_dataset", self.eval_dataset)):
             for name, each in given.items() if isinstance(given, dict) else [("", given)]:
                 loss = self.loss.get(name, nn.Identity()) if isinstance(self.loss, dict) else self.loss
-                read = {column for one in ranking_losses(loss).values() for column in one.columns}
-                check_columns(each, read, labels, f"{kind}[{name!r}]" if name else kind)
+                read = frozenset().union(*(one.columns for one in ranking_losses(loss).values()))
+                where = f"{kind}[{name!r}]" if name else kind
+                check_texts(each, where)
+                check_columns(each, read, labels, where)
+                if isinstance(loss, TemperatureRankingLoss):
+                    check_labels(each, loss.positives, read, labels)
         super().add_model_card_callback(default_args_dict)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:

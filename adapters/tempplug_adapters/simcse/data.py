@@ -87,6 +87,15 @@ class TokenizedViews:
             drawn[row, 2 : 2 + len(some)] = 1 + positives + some
         return drawn
 
+    def scores(self, positions: Sequence[int], drawn: Tensor) -> Tensor:
+        """Returns a teacher's scores of the texts that `draw` chose, [B, width - 1]; -inf for a missing hard negative."""
+        found = torch.full((len(positions), self.width - 1), -torch.inf)
+        for row, (position, numbers) in enumerate(zip(positions, drawn[:, 1:].tolist(), strict=True)):
+            own: Any = self.samples[position]
+            chosen = [own.scores[number - 1] for number in numbers if number > 0]
+            found[row, : len(chosen)] = torch.tensor(chosen)
+        return found
+
     def _tokens(self, wanted: Sequence[tuple[int, int]]) -> list[list[int]]:
         """Returns the token ids of texts, each given by sample and number; those that are new are tokenised together."""
         new = list(dict.fromkeys(each for each in wanted if each not in self._kept))
@@ -244,6 +253,7 @@ class Sentences:
         self.views = TokenizedViews(samples, self.tokenizer, recipe.max_length, limit)
         self.tables: tuple[Assigned, ...] = (samples.assigned,) if isinstance(samples, TextRows) else ()
         self.notes = samples.notes if isinstance(samples, TextRows) else ()
+        self.taught = getattr(recipe, "teacher_temperature", None) is not None
         self.collator = ViewCollator(self.tokenizer, recipe.mlm_probability if recipe.mlm_weight else None)
         self.kind = _kind(samples, self.views)
         self.data_dir = data_dir
@@ -254,11 +264,14 @@ class Sentences:
     def batch(self, index: Tensor) -> dict[str, Any]:
         """Returns the padded views of the samples ``index``, [B], and a copy with masked tokens if the recipe needs it.
 
-        Where samples have different texts, ``drawn`` is the result of `TokenizedViews.draw`.
+        Where samples have different texts, ``drawn`` is the result of `TokenizedViews.draw`. With a teacher, ``teacher`` has
+        its scores.
         """
         positions = index.tolist()
         drawn = self.views.draw(positions)
         batch = {"index": index, **self.collator(self.views.rows(positions, drawn))}
+        if self.taught:
+            batch["teacher"] = self.views.scores(positions, drawn)
         return {**batch, "drawn": drawn} if self.views.uneven else batch
 
 

@@ -18,6 +18,7 @@ from tempplug_adapters.data_files.roles import Role
 from tempplug_adapters.data_files.text_roles import TEXTS
 from tempplug_adapters.data_files.text_rows import TextRows, open_texts
 from tempplug_adapters.measurements import numbers_of
+from tempplug_adapters.positives import Positives
 from tempplug_adapters.sentence_evaluation import sts_data, transfer_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder, load_encoder, longest_input
 from tempplug_adapters.sentence_evaluation.encoder_folder import write_sentence_folder
@@ -52,34 +53,50 @@ class SimCSEModule(SentenceModule):
         super().__init__(model, data, loss_fn)
         self.views, self.mlm_weight = data.views.views, recipe.mlm_weight
         self.tokenizer, self.pooling = data.tokenizer, model.pooling
+        self.positives = Positives(teacher_temperature=getattr(recipe, "teacher_temperature", None))
         self._seen: tuple[Tensor, ...] = ()
 
-    def forward(self, index: Tensor | None = None, drawn: Tensor | None = None, **inputs: Tensor) -> Tensor:
+    def forward(
+        self, index: Tensor | None = None, drawn: Tensor | None = None, teacher: Tensor | None = None, **inputs: Tensor
+    ) -> Tensor:
         """Returns the loss in nats, [], of the samples ``index``, [B]; the inputs of `SimCSEModel` are [V·B, T] by view.
 
-        ``drawn`` is what `TokenizedViews.draw` chose, [B, V], where samples have different texts. Without ``index``, it returns
-        the embeddings of the inputs, [n, D].
+        ``drawn`` is what `TokenizedViews.draw` chose, [B, V], where samples have different texts; ``teacher`` has the scores of
+        each positive and its hard negatives, [B, V - 1]. Without ``index``, it returns the embeddings of the inputs, [n, D].
         """
         outputs = self.model(**inputs)
         embeddings: Tensor = outputs["embedding"]
         if index is None:
             return embeddings
-        loss = self.loss_of(embeddings, index, drawn)
+        loss = self.loss_of(embeddings, index, drawn, teacher)
         return loss + self.mlm_weight * outputs["mlm_loss"] if "mlm_loss" in outputs else loss
 
-    def rows_to_embed(self, index: Tensor, drawn: Tensor | None = None, **inputs: Tensor) -> list[dict[str, Tensor]]:
+    def rows_to_embed(
+        self, index: Tensor, drawn: Tensor | None = None, teacher: Tensor | None = None, **inputs: Tensor
+    ) -> list[dict[str, Tensor]]:
         """Returns the inputs as rows that `forward` can embed in parts; raises ConfigError with masked tokens."""
         if self.mlm_weight:
             raise ConfigError("contrastive_mini_batch_size does not split the loss of masked tokens: choose mlm_weight=0.")
         return [inputs]
 
-    def loss_of(self, embeddings: Tensor, index: Tensor, drawn: Tensor | None = None, **inputs: Tensor) -> Tensor:
+    def loss_of(
+        self,
+        embeddings: Tensor,
+        index: Tensor,
+        drawn: Tensor | None = None,
+        teacher: Tensor | None = None,
+        **inputs: Tensor,
+    ) -> Tensor:
         """Returns the contrastive loss of the embeddings, [V·B, D] by view; arguments as of `forward`."""
         view_a, view_b, rest = embeddings.tensor_split((len(index), 2 * len(index)))
         self._seen = (view_a.detach(), view_b.detach())
         known = self.loss_fn.accepted(index=index, keys=self._keys(index, drawn))
         if self.views > 2:
             known |= {"hard_negatives": rest} if drawn is None and self.views == 3 else _hard_negatives(rest, index, drawn)
+        if teacher is not None:
+            known["targets"] = self.positives.targets(
+                teacher, None, teacher.shape[1], embeddings, gather=bool(self.loss_fn.gather)
+            )
         loss: Tensor = self.loss_fn(view_a, view_b, **known)
         return loss
 
@@ -237,7 +254,10 @@ class SimCSEMethod(SentenceMethod[SimCSERecipe, Sentences]):
 def read_rows(recipe: SimCSERecipe, source: Source, roles: Sequence[Role] = TEXTS) -> TextRows:
     """Returns the rows of a file that a recipe trains on: a sample for each positive, where all of them count."""
     most = recipe.max_train_samples
-    rows = open_texts(source.dataset, recipe.columns, recipe.where, min_score=recipe.min_score, roles=roles, most=most)
+    teacher = getattr(recipe, "teacher_temperature", None) is not None
+    rows = open_texts(
+        source.dataset, recipe.columns, recipe.where, min_score=recipe.min_score, teacher=teacher, roles=roles, most=most
+    )
     return rows.paired() if recipe.positives == "all" and rows.most_positives > 1 else rows
 
 

@@ -17,6 +17,7 @@ from scipy.sparse.csgraph import connected_components
 from tempplug.errors import ConfigError, DataError
 from tempplug_adapters.data_files.text_roles import PAIRS
 from tempplug_adapters.data_files.text_rows import TextRows
+from tempplug_adapters.huggingface import TemperatureArguments
 from tempplug_adapters.sentence_evaluation import retrieval_data
 from tempplug_adapters.sentence_evaluation.encoder import SentenceEncoder
 from tempplug_adapters.sentence_evaluation.encoding import shared
@@ -68,6 +69,9 @@ class RetrievalPairs(Sentences):
         split = hold_out(rows, recipe.held_out)
         self.split = split
         notes = (*rows.notes, split.note)
+        if recipe.teacher_temperature is not None:
+            said = "each query's positive and hard negatives share its probability; documents are no anchors"
+            notes += (f"a teacher's scores, divided by {recipe.teacher_temperature:g}: {said}",)
         super().__init__(rows.taken(split.trained).without(split.excluded, notes), recipe, data_dir, recipe.dropout)
 
 
@@ -83,6 +87,14 @@ class RetrievalMethod(SimCSEMethod):
             for name in recipe.tasks:
                 load_collection(name, source.data_dir)
         return RetrievalPairs(rows, recipe, source.data_dir)
+
+    def create_loss(  # type: ignore[override]
+        self, recipe: RetrievalRecipe, data: Sentences, temperature: TemperatureArguments, *, gather: bool = False
+    ) -> Any:
+        """Creates the loss; with a teacher, whose scores are those of a query's documents, queries alone are anchors."""
+        if recipe.teacher_temperature is not None:
+            recipe = replace(recipe, loss=replace(recipe.loss, symmetric=False))
+        return super().create_loss(recipe, data, temperature, gather=gather)
 
     def files(  # type: ignore[override]
         self, recipe: RetrievalRecipe, source: Source, data: RetrievalPairs

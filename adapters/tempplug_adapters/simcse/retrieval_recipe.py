@@ -39,6 +39,14 @@ class RetrievalRecipe(SimCSERecipe):
         float,
         Number(above=0, help="share of the documents that are held out with their queries, to choose by; from 1 on: how many"),
     ] = 0.1
+    teacher_temperature: Annotated[
+        float | None,
+        Number(
+            above=0,
+            optional=True,
+            help="that divides a teacher's scores, columns pos_scores and neg_scores; none: they are not read",
+        ),
+    ] = None
     tasks: Annotated[tuple[str, ...], Words(help="collections of the data folder to measure at the end of the training")] = ()
 
     running: ClassVar[Mapping[str, Any]] = MappingProxyType({**SimCSERecipe.running, "metric_for_best_model": CHOSEN_BY})

@@ -70,16 +70,7 @@ def _verdict(compared: Values, current: Candidate | None, metric: str, lower_is_
         return {}, f"No verdict: a training at {current.label}, the current one, failed."
     if len(whole) < 2:
         return {}, f"No verdict: a training of each but {', '.join(whole) or 'none'} failed."
-    verdict = judge(
-        whole,
-        current.label if current else None,
-        lower_is_better=lower_is_better,
-        matters=0.0,
-        quantity=metric,
-        unit="",
-        decimals=None,
-        repeats="seeds",
-    )
+    verdict = judge(whole, current.label if current else None, quantity=metric, lower_is_better=lower_is_better)
     numbers = {name: None if value == math.inf else value for name, value in asdict(verdict).items()}  # JSON has no infinity
     return numbers, verdict.sentence
 
@@ -95,15 +86,16 @@ def draw(series: Mapping[str, Mapping[float | str, Sequence[float]]], metric: st
         metric: its name.
     """
     figure, panel = new_figure(9, 4.8)
-    title = f"{metric} by temperature"
+    repeated = any(len(numbers) > 1 for values in series.values() for numbers in values.values())
+    title = f"{metric} by temperature" + ", bars: ± one standard deviation over seeds" * repeated
     panel.set_title(title, loc="left", fontsize=12, fontweight="bold")
-    panel.set(xlabel="fixed temperature, strategies", ylabel=metric)
     panel.grid(axis="y", color="#dfe4ec")
     panel.spines[["top", "right"]].set_visible(False)
     names = dict.fromkeys(name for values in series.values() for name in values)
     places: dict[float | str, float] = {name: math.log10(name) for name in names if isinstance(name, float)}
     first, last = min(places.values(), default=0.0), max(places.values(), default=0.0)
     strategies = [name for name in names if isinstance(name, str)]
+    panel.set(xlabel="fixed temperature" + ", strategies" * bool(strategies), ylabel=metric)
     places |= {name: last + max(0.2, (last - first) / 6) * number for number, name in enumerate(strategies, 1)}
     panel.set_xticks(list(places.values()), [f"{name:g}" if isinstance(name, float) else name[:28] for name in places])
     for label in panel.get_xticklabels()[len(places) - len(strategies) :]:

@@ -56,10 +56,8 @@ def crossed(curve: Array, generator: np.random.Generator) -> Array:
     return np.clip(curve[:, None] - COST * offsets**2, EDGE, 100 - EDGE)
 
 
-def measure(
-    truth: Array, anchors: int, repetitions: int, decay: float, run_noise: float, generator: np.random.Generator
-) -> Array:
-    """Returns which anchors are right, 100 or 0, by temperature at its most accurate rate: [T, repetitions · anchors]."""
+def draw(truth: Array, anchors: int, repetitions: int, decay: float, run_noise: float, generator: np.random.Generator) -> Array:
+    """Returns which anchors are right, 100 or 0, by temperature and rate: [T, R, repetitions, anchors]."""
     logs = np.array([(each, rate) for each in LOG_TEMPERATURES for rate in LOG_RATES])
     distances = np.abs(logs[:, None] - logs[None]).sum(axis=2)
     factor = np.linalg.cholesky(np.exp(-decay * distances) + 1e-9 * np.eye(len(logs)))
@@ -68,10 +66,20 @@ def measure(
         accuracy = truth.ravel() + run_noise * generator.standard_normal(truth.size)
         latent = factor @ generator.standard_normal((truth.size, anchors))
         right.append(latent < norm.ppf(np.clip(accuracy, EDGE, 100 - EDGE) / 100)[:, None])
-    credits = 100.0 * np.concatenate(right, axis=1).reshape(*truth.shape, -1)
-    rates = credits.mean(axis=2).argmax(axis=1)
-    chosen: Array = credits[np.arange(len(truth)), rates]
+    return np.asarray(100.0 * np.stack(right, axis=1), dtype=np.float64).reshape(*truth.shape, repetitions, anchors)
+
+
+def at_best_rates(right: Array) -> Array:
+    """Returns of what `draw` returns the part of each temperature's most accurate rate: [T, repetitions, anchors]."""
+    chosen: Array = right[np.arange(len(right)), right.mean(axis=(2, 3)).argmax(axis=1)]
     return chosen
+
+
+def measure(
+    truth: Array, anchors: int, repetitions: int, decay: float, run_noise: float, generator: np.random.Generator
+) -> Array:
+    """Returns which anchors are right, 100 or 0, by temperature at its most accurate rate: [T, repetitions · anchors]."""
+    return at_best_rates(draw(truth, anchors, repetitions, decay, run_noise, generator)).reshape(len(truth), -1)
 
 
 def middle(credits: Array, current: int, _: np.random.Generator) -> int:

@@ -46,6 +46,7 @@ LOG_Q = loss("fixed", layout="cross-view", negatives="log-q")
 COUNTED = loss("fixed", layout="cross-view", negatives="log-q:size=9")
 KEY = torch.arange(ROWS)
 HARD = torch.ones(2, DIMENSION)
+BOTH = loss(layout="cross-view:directions=ab+ba,softmax=separate")
 TARGETS = torch.eye(ROWS, 2 * ROWS)
 HARD_OF_ROWS = torch.ones(ROWS, 2, DIMENSION)
 PARTS = {"view_a": KEY, "view_b": KEY}
@@ -120,6 +121,10 @@ DIFFERENT: dict[str, Case] = {
         called(CROSS, {"targets": TARGETS}, {"targets": TARGETS[:, :ROWS]}),
         "targets is 'float32 [B, 8]' in process 0 and 'float32 [B, 4]' in process 1",
     ),
+    "targets of the other direction, of another number of candidates": (
+        called(BOTH, {"targets": (TARGETS, TARGETS)}, {"targets": (TARGETS, TARGETS[:, :ROWS])}),
+        "targets[1] is 'float32 [B, 8]' in process 0 and 'float32 [B, 4]' in process 1",
+    ),
     "no hard negatives": (
         called(CROSS, {"hard_negatives": HARD}),
         "hard_negatives is 'float32 [H, 6]' in process 0 and absent in process 1",
@@ -179,7 +184,10 @@ DIFFERENT: dict[str, Case] = {
         by(CROSS, loss("fixed", "dcl", layout="cross-view")),
         "objective is 'infonce' in process 0 and 'dcl' in process 1",
     ),
-    "layout": (by(CROSS, loss("fixed")), "layout is 'cross-view:directions=ab,softmax=joint,hard=shared,in_batch=true' in pro"),
+    "layout": (
+        by(CROSS, loss("fixed")),
+        "layout is 'cross-view:directions=ab,softmax=joint,hard=shared,in_batch=true,positives=row' in pro",
+    ),
     "negatives": (
         by(CROSS, loss("fixed", layout="cross-view", negatives="hardness")),
         "negatives is 'none' in process 0 and 'hardness:",
