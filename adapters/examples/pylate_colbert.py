@@ -86,7 +86,7 @@ class TemperatureDistillation(losses.Distillation):
     ) -> None:
         super().__init__(model, **options)
         self.contrastive_loss, self.teacher_temperature = contrastive_loss, teacher_temperature
-        del self.loss_function  # a module, in whose place no method can be
+        del self.loss_function  # a module: torch refuses to set a function in its place
         self.loss_function = self._of_logarithms
 
     def _of_logarithms(self, scores: Tensor, of_teacher: Tensor) -> Tensor:

@@ -77,30 +77,30 @@ class Positives:
             )
         if labels is not None:
             with distributed.refused_together(device, gather):
-                own = self.read(labels, texts).to(device, precision)
+                own_labels = self.read(labels, texts).to(device, precision)
         elif queries is not None:
-            own = second_texts(len(queries), texts, device).to(precision)
+            own_labels = second_texts(len(queries), texts, device).to(precision)
         else:
             return None
-        shares = distributed.share_rows(len(own), device, gather)
-        keys = torch.arange(len(own), device=device) + shares.offset if queries is None else queries.to(device)
-        every, every_key = distributed.gather_all([own, keys], [shares, shares])
-        second = second_texts(len(every), texts, device).to(precision)
-        if not taught and queries is None and self.in_batch and torch.equal(every, second):
+        shares = distributed.share_rows(len(own_labels), device, gather)
+        keys = torch.arange(len(own_labels), device=device) + shares.offset if queries is None else queries.to(device)
+        all_labels, all_keys = distributed.gather_all([own_labels, keys], [shares, shares])
+        second = second_texts(len(all_labels), texts, device).to(precision)
+        if not taught and queries is None and self.in_batch and torch.equal(all_labels, second):
             return None
 
         def spread(values: Tensor, other: float) -> Tensor:
             """Returns values of texts, [N, 1 + k], as those of each row's candidates; ``other`` for texts of other queries."""
             if not self.in_batch:
                 return values
-            of_rows = values.where((keys[:, None] == every_key)[:, :, None], other)
+            of_rows = values.where((keys[:, None] == all_keys)[:, :, None], other)
             return torch.cat([of_rows[:, :, 0], of_rows[:, :, 1:].flatten(1)], 1)
 
-        positive = spread(second if taught else every, 0.0)
+        positive = spread(second if taught else all_labels, 0.0)
         one_hot = positive / positive.sum(1, keepdim=True).clamp(min=1)
         if self.teacher_temperature is None:
             return one_hot
-        of_teacher = soft_targets(spread(every, -torch.inf), self.teacher_temperature)
+        of_teacher = soft_targets(spread(all_labels, -torch.inf), self.teacher_temperature)
         return self.teacher_weight * of_teacher + (1 - self.teacher_weight) * one_hot
 
     def read(self, labels: Tensor, texts: int) -> Tensor:
@@ -110,7 +110,7 @@ class Positives:
         """
         taught, values = self.teacher_temperature is not None, labels.detach()
         if values.ndim == 1 and (not taught or (self.same_query and texts == 1)):
-            values = pad(values[:, None], (0, texts - 1))  # the label of a pair, whose negatives are none
+            values = pad(values[:, None], (0, texts - 1))  # the label of the second text; the others are no positives
         if values.ndim != 2 or values.shape[1] != texts or (taught and texts == 1 and not self.same_query):
             alone = ", or a number with positives='same-query'" * (texts == 1)
             raise ShapeError(

@@ -105,7 +105,7 @@ def refuse_cosines_only(parts: Parts) -> None:
     with_domain: list[Strategy | Objective | NegativeTerm] = [parts.strategy, parts.objective, *parts.terms]
     for part in with_domain:
         if part.cosines_only:
-            shown = part.spec() if part is parts.objective else part.name  # whose option it is
+            shown = part.spec() if part is parts.objective else part.name  # a margin, which is an option, decides
             raise ConfigError(
                 f"{part.kind} '{shown}' is defined for cosines in [-1, 1] alone, and scores may be any numbers: leave it "
                 "out of a loss for from_scores."

@@ -59,7 +59,7 @@ def test_a_teachers_scores_give_the_loss_of_distill_kl_div_up_to_its_entropy(
 
 
 class Tokens(nn.Module):
-    """A model whose token embeddings are its inputs."""
+    """A model that returns its inputs as token embeddings."""
 
     def forward(self, features: dict[str, Tensor], **of_the_task: object) -> dict[str, Tensor]:
         return {"token_embeddings": features["tokens"], "attention_mask": torch.ones(features["tokens"].shape[:2])}

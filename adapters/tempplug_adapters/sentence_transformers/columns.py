@@ -170,15 +170,15 @@ def check_labels(dataset: Any, positives: Positives, named: frozenset[str], labe
     if not isinstance(dataset, Dataset) or ("labels" in named and "labels" not in dataset.column_names):
         return
     others = [name for name in dataset.column_names if name not in {*named, "dataset_name"}]
-    column, found = next((name for name in label_columns if name in others), None), None
+    labels, column = None, next((name for name in label_columns if name in others), None)
     if column is not None:
         values = dataset.select_columns(column)[:LOOKED_AT][column]
-        found = as_numbers("targets", [int(each) if isinstance(each, bool) else each for each in values], column)
-        if positives.teacher_temperature is None and not found.any():
+        labels = as_numbers("targets", [int(each) if isinstance(each, bool) else each for each in values], column)
+        if positives.teacher_temperature is None and not labels.any():
             raise ConfigError(
                 f"column '{column}' holds 0 alone, and 1 is a positive: remove a column that is no label of pairs."
             )
-    positives.targets(found, None, len(others) - 1 - (column is not None), torch.zeros(()), gather=False)
+    positives.targets(labels, None, len(others) - 1 - (column is not None), torch.zeros(()), gather=False)
 
 
 def check_texts(dataset: Any, where: str) -> None:

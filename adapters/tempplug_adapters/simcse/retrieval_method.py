@@ -91,7 +91,7 @@ class RetrievalMethod(SimCSEMethod):
     def create_loss(  # type: ignore[override]
         self, recipe: RetrievalRecipe, data: Sentences, temperature: TemperatureArguments, *, gather: bool = False
     ) -> Any:
-        """Creates the loss; with a teacher, whose scores are those of a query's documents, queries alone are anchors."""
+        """Creates the loss. With a teacher, queries alone are anchors, because it scores the documents of each query."""
         if recipe.teacher_temperature is not None:
             recipe = replace(recipe, loss=replace(recipe.loss, symmetric=False))
         return super().create_loss(recipe, data, temperature, gather=gather)

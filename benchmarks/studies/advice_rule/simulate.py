@@ -10,7 +10,7 @@ import json
 import math
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -169,16 +169,16 @@ def simulate(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**dict(zip(("rule", "kind", "repetitions", "decay", "gain"), key, strict=True)), **count}
 
 
-def main() -> None:
-    """Writes the results of a plan as JSON Lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def write_results(simulated: Callable[[dict[str, Any]], Iterable[dict[str, Any]]], description: str | None) -> None:
+    """Reads the plan and the folder of the command line, and writes what is simulated as JSON Lines, ``rules.jsonl``."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("plan", type=Path)
     parser.add_argument("--output", type=Path, required=True)
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(line) + "\n" for line in simulate(tomllib.loads(options.plan.read_text(encoding="utf-8")))]
+    lines = [json.dumps(line) + "\n" for line in simulated(tomllib.loads(options.plan.read_text(encoding="utf-8")))]
     (options.output / "rules.jsonl").write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    write_results(simulate, __doc__)

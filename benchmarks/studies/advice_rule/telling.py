@@ -5,29 +5,23 @@ Run it as ``python -m studies.advice_rule.telling PLAN --output DIR``; the plan 
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import norm, t
 
-from studies.advice_rule.simulate import GAINS, MATTERS, Array, at_best_rates, crossed, curves, draw
+from studies.advice_rule.simulate import GAINS, MATTERS, Array, at_best_rates, crossed, curves, draw, write_results
 from tempplug_adapters.advise.training import TEMPERATURES
 
 MOST = 5
 """Repetitions that hold out each pair once."""
 DRAWN: Array = np.random.default_rng(0).standard_normal((2000, len(TEMPERATURES) - 1))
 """Normal variables for the quantile of the largest of correlated differences."""
-
-
 KEYS = ("rule", "schedule", "held_out", "decay", "curves", "gain")
 COUNTS = ("repetitions", "verdicts", "keep", "wrong", "wrong_keep")
 
@@ -62,7 +56,7 @@ def errors(differences: Array, repeated: bool) -> Array:
 
 
 def clear(credits: Array, current: int, *, level: float, together: str, repeated: bool = False) -> Answer:
-    """Changes for a difference of at least a point whose interval at a level is above 0.
+    """Advises a change if the best difference is at least a point and its interval is above 0.
 
     Args:
         credits: of held-out anchors, [T, repetitions, anchors].
@@ -86,7 +80,7 @@ def clear(credits: Array, current: int, *, level: float, together: str, repeated
 
 
 def shrunken(credits: Array, current: int, *, level: float | None = None, most: float = math.inf) -> Answer:
-    """Changes for a difference of at least a point after shrinking all towards 0, as the plans say.
+    """Advises a change if the best difference is at least a point after all are shrunk towards 0, as the plans say.
 
     With a level, the credible interval of the measured best must be above 0, too; where only that is missing, no limit holds.
     ``most`` is how many standard errors a difference may lose.
@@ -169,16 +163,5 @@ def simulate(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from lines.values()
 
 
-def main() -> None:
-    """Writes the results of a plan as JSON Lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("plan", type=Path)
-    parser.add_argument("--output", type=Path, required=True)
-    options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
-    lines = [json.dumps(line) + "\n" for line in simulate(tomllib.loads(options.plan.read_text(encoding="utf-8")))]
-    (options.output / "rules.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    write_results(simulate, __doc__)
