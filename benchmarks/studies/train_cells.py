@@ -120,6 +120,8 @@ class CellsPlan:
         decisions: rules that turn the results into answers.
         model: one of `MODELS`.
         rates: learning rates that every cell runs with; none: that of the cell.
+        fraction: a data set runs one in so many of its arms and rates, those whose places and the set's own have a sum that it
+            divides: as many rates and temperatures give each set a row of a Latin square, each of them once.
         texts: fields of `TextSettings`.
     """
 
@@ -137,6 +139,7 @@ class CellsPlan:
     decisions: Sequence[str] = ()
     model: str = "static"
     rates: Sequence[float] = ()
+    fraction: int = 1
     texts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -155,16 +158,19 @@ class CellsPlan:
         settings = TextSettings(**check_fields(TextSettings, self.texts, "texts of the plan"))
         return load(name, collection, data_dir, self.pairs, self.guide, settings)  # type: ignore[no-any-return]
 
-    def runs(self) -> Iterator[tuple[Cell, str, int]]:
+    def runs(self, name: str) -> Iterator[tuple[Cell, str, int]]:
         """Yields cell, strategy and seed of every run of a data set; raises `DataError` for fields that `Cell` lacks."""
         cells = [Cell(**check_fields(Cell, each, "a cell of the plan")) for each in self.cells]
+        of_set = [*self.sets].index(name)
         for seed in self.seeds:
             for cell in cells:
                 plain = cell == replace(cells[0], passes=cell.passes)
                 fixed = [f"fixed:temperature={each:g}{more}" for more in ("", *self.variants) for each in self.temperatures]
-                for rate in self.rates or (cell.rate,):
-                    for spec in [*fixed, *self.candidates, *(self.strategies if plain else ())]:
-                        yield replace(cell, rate=rate), spec, seed
+                specs = [*fixed, *self.candidates, *(self.strategies if plain else ())]
+                for of_rate, rate in enumerate(self.rates or (cell.rate,)):
+                    for of_spec, spec in enumerate(specs):
+                        if (of_set + of_rate + of_spec) % self.fraction == 0:
+                            yield replace(cell, rate=rate), spec, seed
 
 
 def create_loss(arm: str, size: int) -> tempplug.ContrastiveLoss:
@@ -258,7 +264,7 @@ def run_set(plan: CellsPlan, name: str, seed: int, data_dir: Path, output: Path,
     write_text(file, "".join(f"{json.dumps(line)}\n" for line in lines))  # without a torn last line
     done = {run_of(line) for line in lines}
     with file.open("a", encoding="utf-8") as results:
-        for cell, spec, own in plan.runs():
+        for cell, spec, own in plan.runs(name):
             if own != seed or (cell, spec, seed) in done:
                 continue
             data = plan.load(name, plan.sets[name], data_dir)

@@ -207,9 +207,13 @@ def test_a_plan_crosses_its_cells_with_rates_and_sets_what_is_read_of_texts() ->
         date="2026-11-28", question="?", sets={"quora": "quora"}, cells=[{"passes": 1}], pairs=9, temperatures=[0.1, 0.2],
         candidates=[], strategies=["learnable"], seeds=[0], rates=[0.01, 0.1], texts={"held_out": 0.25},
     )  # fmt: skip
-    assert [(cell.rate, arm) for cell, arm, _ in plan.runs()] == [
+    assert [(cell.rate, arm) for cell, arm, _ in plan.runs("quora")] == [
         (rate, arm) for rate in (0.01, 0.1) for arm in ("fixed:temperature=0.1", "fixed:temperature=0.2", "learnable")
     ]
+    square = replace(plan, sets=dict.fromkeys("ab", ""), strategies=[], fraction=2)
+    assert [(cell.rate, arm[-3:]) for name in "ab" for cell, arm, _ in square.runs(name)] == [
+        (0.01, "0.1"), (0.1, "0.2"), (0.01, "0.2"), (0.1, "0.1"),
+    ]  # fmt: skip
     wrong = replace(plan, texts={"held": 1})
     with pytest.raises(DataError, match=r"texts of the plan.*held"):
         wrong.load("quora", "quora", Path("none"))
