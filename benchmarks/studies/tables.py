@@ -18,6 +18,7 @@ from studies.other_libraries.tables import step_rows
 from studies.plans import plan_rows
 from studies.temperature_law.tables import law_rows, loss_rows
 from studies.temperature_rate_length import tables as rates
+from studies.temperature_rate_length.effects import effect_rows
 from studies.temperature_rate_length.strategies import strategy_rows
 from studies.which_positives.tables import positive_rows
 from tempplug.errors import DataError
@@ -78,6 +79,7 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "rate-centring": partial(_by_plan, rates.centring_rows),
     "rate-similarity": partial(_by_plan, rates.similarity_rows),
     "rate-strategies": partial(_by_plan, strategy_rows),
+    "rate-effects": partial(_by_plan, effect_rows),
     "rate-grid": partial(_by_plan, rates.grid_rows),
     "rate-choices": partial(_by_plan, rates.choice_rows),
     "positives": partial(_of_plans, positive_rows, ("teacher", "same_query")),
