@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.errors import ConfigError, TensorError
-from tempplug.inputs import outside
+from tempplug.errors import ConfigError
+from tempplug.inputs import check_within
 from tempplug.options import Flag, Number
 from tempplug.types import Batch
 
@@ -43,24 +43,10 @@ def entries(owner: Owner, batch: Batch, state: Tensor) -> Tensor:
         raise ConfigError(
             f"{owner.kind} '{owner.name}' needs the position of each row in the data set: pass index= to the loss."
         )
-    check_entries(owner, index, state)
+    check_within(owner, "index", index, state, f"size={owner.size}", owner.size)
     if not owner.per_view or batch.of_view_a is None:
         return index
     return torch.cat([index[: batch.of_view_a], index[batch.of_view_a :] + owner.size])
-
-
-def check_entries(owner: Owner, index: Tensor, state: Tensor) -> None:
-    """Raises `ConfigError` for an index outside the data set, and `TensorError` for another device than the state's."""
-    if index.device != state.device:
-        raise TensorError(
-            f"the state of {owner.kind} '{owner.name}' is on {state.device} where the embeddings are on {index.device}: move "
-            "the loss, loss_fn.to(view_a.device)."
-        )
-    if (position := outside("index", index, owner.size)) is not None:
-        raise ConfigError(
-            f"index holds {position}; {owner.kind} '{owner.name}' has size={owner.size}, so positions run from 0 to "
-            f"{owner.size - 1}."
-        )
 
 
 def moved(old: Tensor, log_values: Tensor, gamma: float) -> Tensor:

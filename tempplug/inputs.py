@@ -282,13 +282,34 @@ def unread(device: torch.device) -> bool:
     return device.type != "cpu" or valueless()
 
 
-def outside(name: str, integers: Tensor, size: int) -> int | None:
-    """Returns an integer outside of [0, size), None where all lie inside; graphs and GPUs check them where they run."""
+def check_within(owner: Any, name: str, integers: Tensor, state: Tensor, option: str, count: int | None = None) -> Tensor:
+    """Returns integers that choose among a part's numbers; graphs and GPUs check them where they run.
+
+    Args:
+        owner: the part of the loss.
+        name: of the argument that holds the integers.
+        integers: [N].
+        state: the numbers.
+        option: what their count comes from.
+        count: of them; by default the length of ``state``.
+
+    Raises:
+        TensorError: they are on another device than the numbers.
+        ConfigError: one is below 0, or not below the count.
+    """
+    if integers.device != state.device:
+        raise TensorError(
+            f"the state of {owner.kind} '{owner.name}' is on {state.device} where the embeddings are on {integers.device}: "
+            "move the loss, loss_fn.to(view_a.device)."
+        )
+    highest = (len(state) if count is None else count) - 1
     if torch.compiler.is_compiling() or integers.device.type not in ("cpu", "mps"):
-        torch._assert_async(((integers >= 0) & (integers < size)).all(), f"{name} must lie between 0 and {size - 1}.")
-        return None
-    lowest, highest = int(integers.min()), int(integers.max())
-    return lowest if lowest < 0 else highest if highest >= size else None
+        torch._assert_async(((integers >= 0) & (integers <= highest)).all(), f"{name} must lie between 0 and {highest}.")
+        return integers
+    for integer in (int(integers.min()), int(integers.max())):
+        if not 0 <= integer <= highest:
+            raise ConfigError(f"{name} holds {integer}; {option} of {owner.kind} '{owner.name}' allows 0 to {highest}.")
+    return integers
 
 
 def common_type(*tensors: Tensor | None) -> tuple[Any, ...]:

@@ -249,13 +249,13 @@ class ContrastiveLoss(nn.Module):
         labels: Tensor | None = None,
         index: Tensor | None = None,
         uncertainty: Tensor | None = None,
+        groups: Tensor | None = None,
     ) -> Tensor:
         """Returns the dense logits of view_a's rows [B, D] against view_b's [M, D], [B, M], for losses that need them.
 
-        The first B rows of view_b count as positives for strategies that read these. Optional arguments and errors are as of a
-        call.
+        The first B rows of view_b count as positives for strategies that read these. The others and errors are as of a call.
         """
-        return dense_logits(self.strategy, view_a, view_b, labels, index, uncertainty)
+        return dense_logits(self.strategy, view_a, view_b, labels, index, uncertainty, groups)
 
     @property
     def takes(self) -> frozenset[str]:

@@ -30,6 +30,7 @@ from tempplug.inputs import (
     check_finite,
     check_integers,
     check_read,
+    check_row_argument,
     check_uncertainty,
     common_type,
 )
@@ -354,12 +355,18 @@ class Run(Call):
 
 
 def dense_logits(
-    strategy: Strategy, view_a: Tensor, view_b: Tensor, labels: Tensor | None, index: Tensor | None, uncertainty: Tensor | None
+    strategy: Strategy,
+    view_a: Tensor,
+    view_b: Tensor,
+    labels: Tensor | None,
+    index: Tensor | None,
+    uncertainty: Tensor | None,
+    groups: Tensor | None,
 ) -> Tensor:
     """Returns the logits of view_a's rows against view_b's, [B, M]; see `tempplug.ContrastiveLoss.logits`."""
     refuse_fake(view_a, view_b)
     device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-    arguments = {"labels": labels, "index": index, "uncertainty": uncertainty}
+    arguments = {"labels": labels, "index": index, "uncertainty": uncertainty, "groups": groups}
     check_read(arguments, strategy)
     size, dimension = check_embeddings("view_a", view_a, device).shape
     check_embeddings("view_b", view_b, device, dimension)
@@ -378,6 +385,7 @@ def dense_logits(
             labels=check_integers("labels", labels, device, size),
             index=check_integers("index", index, device, size),
             uncertainty=checked,
+            groups=None if groups is None else check_row_argument("groups", groups, {"view_a": view_a})["view_a"],
         )
         bound = strategy.prepare(batch).restrict(slice(None), slice(None))
         return bound.logit(anchors @ candidates.T)

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from tempplug import distributed
-from tempplug.errors import ConfigError, ShapeError, TensorError
-from tempplug.inputs import check_finite, check_row_integers, outside, unread
+from tempplug.errors import ConfigError, ShapeError
+from tempplug.inputs import check_finite, check_row_integers, check_within, unread
 from tempplug.negatives.base import NegativeTerm, Pairs, Rows, TermMap
 from tempplug.options import Number
 from tempplug.transforms import valueless
@@ -75,26 +75,18 @@ class LogQ(NegativeTerm):
         if self.size is None or index is None:
             return
         index = check_row_integers("index", index)
-        if index.device != self.counts.device:
-            raise TensorError(
-                f"counts of negative term '{self.name}' are on {self.counts.device}, the embeddings on {index.device}: "
-                "move the loss, loss_fn.to(view_a.device)."
-            )
         everyone = distributed.gather(index, distributed.share_rows(len(index), index.device, gather=True))
-        self.counts.index_add_(0, self._inside(everyone, self.size), torch.ones_like(everyone))
+        self.counts.index_add_(0, self._inside(everyone), torch.ones_like(everyone))
 
-    def _inside(self, index: Tensor, size: int) -> Tensor:
-        position = None if valueless() else outside("index", index, size)
-        if position is not None:
-            raise ConfigError(f"index holds {position}; {self.where('size', size)} allows 0 to {size - 1}.")
-        return index
+    def _inside(self, index: Tensor) -> Tensor:
+        return index if valueless() else check_within(self, "index", index, self.counts, f"size={self.size}")
 
     def check_arguments(self, given: Mapping[str, Mapping[str, Tensor]], layout: PairLayout) -> None:
         """Raises where items lie outside of those that are counted, and where ln q has another shape or type, or is above 0."""
         items = given.get("index", {})
         for source, index in items.items() if self.size is not None else ():
             if source != "view_a" or "view_b" not in items:  # those of view_a are mostly no candidates
-                self._inside(check_row_integers("index", index), self.size or 0)
+                self._inside(check_row_integers("index", index))
         for log_q in {id(tensor): tensor for tensor in given.get("candidate_log_q", {}).values()}.values():
             if log_q.ndim != 1 or not log_q.is_floating_point():
                 raise ShapeError(
@@ -111,7 +103,7 @@ class LogQ(NegativeTerm):
         """Returns the term of each candidate."""
         if self.size is None:
             return OfCandidate(-pairs.of_candidates("candidate_log_q").to(pairs.candidates.dtype))
-        index = self._inside(check_row_integers("index", pairs.of_candidates("index")), self.size)
+        index = self._inside(check_row_integers("index", pairs.of_candidates("index")))
         # An item that was never counted, as in evaluation, counts as one occurrence.
         count, total = self.counts[index].clamp(min=1), self.counts.sum().clamp(min=1)
         return OfCandidate((total.double() / count).log().to(pairs.candidates.dtype))

@@ -10,8 +10,9 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes, places
+from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes, places
 from tempplug.errors import ConfigError
+from tempplug.inputs import check_within
 from tempplug.objectives.base import Objective
 from tempplug.options import MOMENT, Number
 from tempplug.types import Auxiliary, Batch, RowStatistics
@@ -96,7 +97,7 @@ class SogCLR(Objective):
     def check_call(self, given: Mapping[str, Any]) -> None:
         """Raises where the index leaves the data set, or progress is needed and was not told."""
         if self.training and "index" in given:
-            check_entries(self, given["index"], self.log_averages)
+            check_within(self, "index", given["index"], self.log_averages, f"size={self.size}", self.size)
             self.current_gamma()
 
     @torch.no_grad()

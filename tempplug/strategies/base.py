@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError, TensorError
@@ -74,13 +73,6 @@ class Strategy(Part):
         """Returns the error for an input that the call did not give."""
         return ConfigError(f"strategy '{self.name}' needs {field}: pass {argument}= to the loss.")
 
-    def elsewhere(self, name: str, tensor: Tensor, device: torch.device) -> TensorError:
-        """Returns the error for state that is on another device than the embeddings."""
-        return TensorError(
-            f"{name} of strategy '{self.name}' is on {tensor.device} where the embeddings are on {device}: move the loss, "
-            "loss_fn.to(view_a.device)."
-        )
-
     def layer_for(self, rows: Tensor, layer: nn.Linear, name: str) -> tuple[Tensor, Tensor]:
         """Returns weight and bias of a layer for embeddings [N, D], in their type; raises for another D or device."""
         if rows.shape[-1] != layer.in_features:
@@ -88,5 +80,8 @@ class Strategy(Part):
                 f"{self.where('dimension', layer.in_features)} must be {rows.shape[-1]}, the dimension of the embeddings."
             )
         if rows.device != layer.weight.device:
-            raise self.elsewhere(name, layer.weight, rows.device)
+            raise TensorError(
+                f"{name} of strategy '{self.name}' is on {layer.weight.device} where the embeddings are on {rows.device}: move "
+                "the loss, loss_fn.to(view_a.device)."
+            )
         return layer.weight.to(rows.dtype), layer.bias.to(rows.dtype)

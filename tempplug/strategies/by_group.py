@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tempplug.errors import ConfigError, ShapeError
-from tempplug.inputs import check_row_integers, outside
+from tempplug.inputs import check_row_integers, check_within
 from tempplug.options import Flag, Number, Numbers, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.learnable import bounded
@@ -114,11 +114,5 @@ class ByGroup(Strategy):
         """Returns the groups of a call if each has a temperature."""
         if groups is None:
             raise self.missing("the group of each anchor", "groups")
-        state, count = self.log_scales if self.learn else self.scales, len(self.temperatures)
-        if groups.device != state.device:
-            raise self.elsewhere("temperatures", state, groups.device)
-        if (group := outside("groups", check_row_integers("groups", groups), count)) is not None:
-            raise ConfigError(
-                f"groups holds {group}; {self.where('temperatures', self.temperatures)} has groups 0 to {count - 1}."
-            )
-        return groups
+        state = self.log_scales if self.learn else self.scales
+        return check_within(self, "groups", check_row_integers("groups", groups), state, "temperatures")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError
-from tempplug.inputs import outside
+from tempplug.inputs import check_within
 from tempplug.options import Number, Numbers, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -76,7 +76,7 @@ class HeadTail(Strategy):
     def check_call(self, given: Mapping[str, Any]) -> None:
         """Raises where labels do not fit the classes."""
         if "labels" in given:
-            check_classes(self, given["labels"], self.scales)
+            check_within(self, "labels", given["labels"], self.scales, "class_counts")
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's class."""
@@ -88,17 +88,4 @@ def of_class(strategy: Strategy, batch: Batch, values: Tensor) -> Tensor:
     labels = batch.labels
     if labels is None:
         raise strategy.missing("the class of each anchor", "labels")
-    check_classes(strategy, labels, values)
-    return values[labels].to(batch.dtype)
-
-
-def check_classes(strategy: Strategy, labels: Tensor, values: Tensor) -> None:
-    """Raises where labels name no class, or are on another device than the values of the classes [C]."""
-    if labels.device != values.device:
-        raise strategy.elsewhere("class_counts", values, labels.device)
-    label = outside("labels", labels, len(values))
-    if label is not None:
-        raise ConfigError(
-            f"labels holds the class {label}; strategy '{strategy.name}' has the classes 0 to {len(values) - 1} of "
-            "class_counts."
-        )
+    return values[check_within(strategy, "labels", labels, values, "class_counts")].to(batch.dtype)

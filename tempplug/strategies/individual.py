@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 import torch
 from torch import Tensor
 
-from tempplug.averages import EMPTY, PerView, Relative, Size, check_entries, entries, log_means, moved, of_all_processes, places
+from tempplug.averages import EMPTY, PerView, Relative, Size, entries, log_means, moved, of_all_processes, places
+from tempplug.inputs import check_within
 from tempplug.options import Number, Temperature
 from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
@@ -89,7 +90,7 @@ class Individual(Strategy):
     def check_call(self, given: Mapping[str, Any]) -> None:
         """Raises where the index leaves the data set."""
         if "index" in given:
-            check_entries(self, given["index"], self.temperatures)
+            check_within(self, "index", given["index"], self.temperatures, f"size={self.size}", self.size)
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's example."""

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from tempplug.errors import ConfigError
+from tempplug.inputs import check_within
 from tempplug.options import Number, Numbers, Temperature
-from tempplug.strategies.head_tail import check_classes, of_class
+from tempplug.strategies.head_tail import of_class
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.strategies.schedule import LONGEST, Period, Periodic
 from tempplug.types import Batch
@@ -76,7 +77,7 @@ class MMTS(Periodic):
         """Raises without an epoch, and where labels do not fit the clusters."""
         super().check_call(given)
         if "labels" in given:
-            check_classes(self, given["labels"], self.temperatures)
+            check_within(self, "labels", given["labels"], self.temperatures, "class_counts")
 
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns the scale of each anchor's cluster at the current epoch."""

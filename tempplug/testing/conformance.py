@@ -258,16 +258,24 @@ def _logits(strategy: Strategy) -> list[Tensor]:
 
 
 def check_training(strategy: Strategy, objective: Objective) -> None:
-    """Runs the loss forward and backward on every engine that needs no accelerator, and compares values and gradients."""
+    """Runs the loss forward and backward on every engine that needs no accelerator, and compares values and gradients.
+
+    For an objective with ``soft_targets`` so does a call whose targets are one positive a row.
+    """
     values, gradients = [], list[dict[str, Tensor]]()
     dtype = computed_in(strategy, objective, free=torch.float32)
-    for engine in PORTABLE_ENGINES:
+    calls: list[tuple[EngineName, dict[str, Tensor]]] = [(engine, {}) for engine in PORTABLE_ENGINES]
+    compared = f"the engines {', '.join(PORTABLE_ENGINES)}"
+    if objective.soft_targets:
+        calls.append(("dense", {"targets": torch.eye(ROWS, dtype=dtype)}))
+        compared += ", or with targets of one positive"
+    for engine, targets in calls:
         loss_fn = ContrastiveLoss(copy.deepcopy(strategy), copy.deepcopy(objective), "cross-view", engine=engine)
         loss_fn.set_progress(epoch=1.0)
         rows, noise = (random_rows(ROWS, DIMENSION, seed=seed).to(dtype) for seed in (4, 5))
         a, b = rows.clone().requires_grad_(), (rows + 0.5 * noise).requires_grad_()
         try:
-            loss = loss_fn(a, b, **loss_fn.accepted(**known_of_anchors(dtype)))
+            loss = loss_fn(a, b, **loss_fn.accepted(**known_of_anchors(dtype)), **targets)
             loss.backward()  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConformanceError(f"the loss on the engine '{engine}' raised {error!r}.") from error
@@ -282,12 +290,13 @@ def check_training(strategy: Strategy, objective: Objective) -> None:
             else:
                 require(not leaf.requires_grad, f"{name} receives no gradient on the engine '{engine}'.")
     close = max(values) - min(values) <= 1e-4 * max(1.0, abs(values[0]))
-    require(close, f"the loss differs between the engines {', '.join(PORTABLE_ENGINES)}: {values}.")
+    require(close, f"the loss differs between {compared}: {values}.")
     tolerance = max(1e-3, tolerance_of(strategy, objective))
     for name, expected in gradients[0].items():
-        difference, size = float((gradients[1][name] - expected).abs().max()), float(expected.abs().max())
+        difference = max(float((others[name] - expected).abs().max()) for others in gradients[1:])
+        size = float(expected.abs().max())
         remedy = next((text for start, text in REMEDIES.items() if name.startswith(start)), "")
-        differs = f"the gradient of {name} differs between the engines {', '.join(PORTABLE_ENGINES)} by up to {difference:.1e}"
+        differs = f"the gradient of {name} differs between {compared} by up to {difference:.1e}"
         require(difference <= tolerance * size + 1e-6, f"{differs}, where its largest number is {size:.1e}.{remedy}")
 
 

@@ -92,17 +92,26 @@ def test_the_group_may_be_the_dimension_of_the_embeddings() -> None:
 
 def test_scores_have_the_temperature_of_their_row() -> None:
     scores = rows(1, SIZE)
-    loss = ContrastiveLoss(SPEC, layout="cross-view").from_scores(scores, groups=GROUPS)
+    loss_fn = ContrastiveLoss(SPEC, layout="cross-view")
+    loss = loss_fn.from_scores(scores, groups=GROUPS)
     expected = cross_entropy(scores / TAU[GROUPS][:, None], torch.arange(SIZE))
     torch.testing.assert_close(loss, expected, rtol=1e-10, atol=1e-10)
+    a, b = rows(1), rows(2, count=SIZE + 2)
+    torch.testing.assert_close(loss_fn.logits(a, b, groups=GROUPS), normalize(a) @ normalize(b).T / TAU[GROUPS][:, None])
+    with pytest.raises(ConfigError, match="needs the group of each anchor: pass groups= to the loss"):
+        loss_fn.logits(a, b)
+    with pytest.raises(ShapeError, match=r"groups of shape \[5\] must have 6 rows"):
+        loss_fn.logits(a, b, groups=GROUPS[:5])
+    with pytest.raises(ConfigError, match="groups= is no argument of this loss"):
+        ContrastiveLoss().logits(a, b, groups=GROUPS)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({}, "strategy 'by-group' needs the group of each anchor: pass groups= to the loss"),
-        ({"groups": GROUPS + 1}, r"groups holds 3; temperatures=0\.05/0\.1/0\.4 of strategy 'by-group' has groups 0 to 2"),
-        ({"groups": GROUPS - 1}, "groups holds -1; temperatures="),
+        ({"groups": GROUPS + 1}, r"groups holds 3; temperatures of strategy 'by-group' allows 0 to 2"),
+        ({"groups": GROUPS - 1}, "groups holds -1; temperatures of"),
         ({"groups": GROUPS.double()}, r"groups= holds torch\.float64 of shape \[6\]; wanted an integer a row"),
         ({"groups": GROUPS[:5]}, r"groups of shape \[5\] must have 6 rows"),
         ({"groups": {"view_b": GROUPS}}, "groups= is needed of view_a, too"),

@@ -56,6 +56,7 @@ from tempplug.errors import TempplugError
 from tempplug.pair_functions import Softplus
 from tempplug.strategies.maps import LogOddsMap, ScaleMap
 from tempplug.testing import ConformanceError, check_negative, check_objective, check_strategy
+from tempplug.types import Auxiliary, RowStatistics
 
 STRATEGIES = [
     *("fixed", "learnable", "macl:base_temperature=0.05,alpha=2,threshold=0.2", "uncertainty", "amcl:dimension=8"),
@@ -134,6 +135,13 @@ def test_numbers_of_a_call_are_float64() -> None:
 HALVED = losing(lambda statistics: torch.log1p(torch.exp(margin(statistics))), **training_map(ScaleMap, "fixed", 10))
 ODDS = losing(margin, **training_map(LogOddsMap, "temperature-free"))
 ROWS_OF_MAPS = {"uniform": False, "symmetric": False, **{each: per_row(each) for each in ("logit", "slope", "temperature")}}
+
+
+def by_positives(self: Objective, statistics: RowStatistics, auxiliary: Auxiliary | None = None) -> torch.Tensor:
+    """Another loss where the logit of the positive is not the sum of the positives."""
+    return margin(statistics) * (1.0 if statistics.positive_lse is statistics.positive_logit else 2.0)
+
+
 # What is checked, with which strategy if it is an objective, and how it is named.
 BROKEN: list[tuple[Any, str]] = [
     (mapped(slope=times("slope", 1 + 1e-8)), r"slope\(s\) is not the derivative of logit\(s\): they differ by"),
@@ -167,6 +175,10 @@ BROKEN: list[tuple[Any, str]] = [
     (losing(lambda statistics: margin(statistics).exp().log1p()), r"row_loss is not finite for every d from -200 to 200"),
     (losing(divided), r"the gradient of row_loss is missing or not finite in torch.float32"),
     (losing(lambda of: margin(of) + of.positive_logit), "a constant added to all logits of a row changes its loss"),
+    (
+        changed(Margin, soft_targets=True, row_loss=by_positives)(),
+        "the loss differs between .*, or with targets of one positive",
+    ),
     (create_objective("dclw"), r"objective 'dclw': a constant added to all logits of a row changes its loss"),
     (losing(lambda statistics: margin(statistics).detach()), "row_loss carries no gradient"),
     (losing(lambda of: of.negative_lse - of.positive_logit.detach()), "the gradient of row_loss is missing or not finite"),

@@ -120,7 +120,7 @@ def test_extreme_similarities_keep_temperatures_finite_and_within_their_bounds()
     ("index", "message"),
     [
         (None, "strategy 'individual' needs the position of each row in the data set: pass index="),
-        (torch.tensor([0, 1, 3]), "index holds 3; strategy 'individual' has size=3, so positions run from 0 to 2."),
+        (torch.tensor([0, 1, 3]), "index holds 3; size=3 of strategy 'individual' allows 0 to 2."),
         (torch.tensor([-1, 1, 2]), "index holds -1;"),
     ],
 )

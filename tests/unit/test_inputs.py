@@ -216,7 +216,7 @@ ONE_HOT = torch.nn.functional.one_hot(CLASSES)
             INDEX[:, None],
             "index of shape [6, 1] must have shape [6], one value a row of view_a: write index.squeeze(1).",
         ),
-        ("index", INDEX + 1, "index holds 20; strategy 'individual' has size=20, so positions run from 0 to 19."),
+        ("index", INDEX + 1, "index holds 20; size=20 of strategy 'individual' allows 0 to 19."),
         (
             "uncertainty",
             A[:, :1],

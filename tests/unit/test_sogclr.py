@@ -129,8 +129,8 @@ def test_an_evaluation_reads_and_moves_no_averages() -> None:
 
 WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ("sogclr:size=9", "two-view", {}, "objective 'sogclr' needs the position of each row in the data set: pass index= to the"),
-    ("sogclr:size=9", "two-view", {"index": [0, 1, 9, 2]}, "index holds 9; objective 'sogclr' has size=9, so positions run"),
-    ("sogclr:size=9", "two-view", {"index": [0, 1, -1, 2]}, "index holds -1; objective 'sogclr'"),
+    ("sogclr:size=9", "two-view", {"index": [0, 1, 9, 2]}, "index holds 9; size=9 of objective 'sogclr' allows 0"),
+    ("sogclr:size=9", "two-view", {"index": [0, 1, -1, 2]}, "index holds -1; size=9 of objective 'sogclr'"),
     ("sogclr:size=9,decay=0.5", "two-view", {"index": [0, 1, 2, 3]}, "decay=0.5 of objective 'sogclr' needs the length of the"),
     ("infonce", "two-view", {"index": [0, 1, 2, 3]}, "index= is read neither .* objective 'sogclr' do"),
 ]

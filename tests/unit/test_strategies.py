@@ -76,10 +76,14 @@ def test_learnable_starts_at_its_temperature_and_is_brought_back_to_its_bound() 
         (
             "head-tail:class_counts=9/3",
             {"labels": torch.tensor([0, 2])},
-            "labels holds the class 2; strategy 'head-tail' has",
+            "labels holds 2; class_counts of strategy 'head-tail' allows",
         ),
         ("mm-ts:class_counts=9/3", {"labels": torch.tensor([0, 1])}, "'mm-ts' was never told its progress: call set_progress"),
-        ("mm-ts:class_counts=9/3", {"labels": torch.tensor([0, -1])}, "labels holds the class -1; strategy 'mm-ts' has"),
+        (
+            "mm-ts:class_counts=9/3",
+            {"labels": torch.tensor([0, -1])},
+            "labels holds -1; class_counts of strategy 'mm-ts' allows",
+        ),
         ("mm-ts:class_counts=9/3,amplitude=0.1", {}, "temperature_min=0.05 of strategy 'mm-ts' must be greater than half of"),
         ("tempnet:dimension=4,temperature_max=0.001", {}, "temperature_max=0.001 of strategy 'tempnet' must be at least"),
         ("uncertainty", {}, "'uncertainty' needs the learned uncertainty of each anchor: pass uncertainty="),

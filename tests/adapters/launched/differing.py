@@ -240,15 +240,15 @@ REFUSED: dict[str, Case] = {
     ),
     "index of a strategy": (
         called(loss("individual:size=4"), {"index": KEY}, {"index": KEY + 1}),
-        "ConfigError: index holds 4; strategy 'individual' has size=4",
+        "ConfigError: index holds 4; size=4 of strategy 'individual'",
     ),
     "index of an objective": (
         called(loss("fixed", "sogclr:size=4"), {"index": KEY}, {"index": KEY - 1}),
-        "ConfigError: index holds -1; objective 'sogclr' has size=4",
+        "ConfigError: index holds -1; size=4 of objective 'sogclr'",
     ),
     "classes": (
         called(loss("head-tail:class_counts=9/3/2/1"), {"labels": KEY}, {"labels": KEY + 1}),
-        "ConfigError: labels holds the class 4; strategy 'head-tail' has the classes 0 to 3",
+        "ConfigError: labels holds 4; class_counts of strategy 'head-tail' allows 0 to 3",
     ),
     "progress": (told, "ConfigError: strategy 'schedule' was never told its progress"),
     "a guide that is not a number": (
