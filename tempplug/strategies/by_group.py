@@ -13,7 +13,7 @@ from tempplug.errors import ConfigError, ShapeError
 from tempplug.inputs import check_row_integers, check_within
 from tempplug.options import Flag, Number, Numbers, Temperature
 from tempplug.strategies.base import Strategy
-from tempplug.strategies.learnable import bounded
+from tempplug.strategies.learnable import MaxScale, OwnRate, bounded, check_start
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.types import Batch
 
@@ -57,10 +57,8 @@ class ByGroup(Strategy):
     dimensions: Annotated[
         Sequence[int] | None, Numbers(Number(at_least=1, integer=True), optional=True, help="of embeddings, as groups")
     ] = None
-    max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="highest 1/τ; none: no bound")] = 100.0
-    learning_rate: Annotated[
-        float | None, Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ; none: that of the model")
-    ] = 0.01
+    max_scale: MaxScale = 100.0
+    learning_rate: OwnRate = 0.01
     scales: Tensor = field(init=False)
     log_scales: nn.Parameter = field(init=False)
 
@@ -75,10 +73,7 @@ class ByGroup(Strategy):
         if not self.learn:
             self.register_buffer("scales", scales, persistent=False)
             return
-        if self.max_scale is not None and scales.max() > self.max_scale * (1 + 1e-9):
-            raise ConfigError(
-                f"{self.where('temperatures', self.temperatures)} must be at least 1/max_scale = {1 / self.max_scale:g}."
-            )
+        check_start(self, "temperatures", self.temperatures, self.max_scale)
         self.log_scales = nn.Parameter(scales.log().to(torch.get_default_dtype()))
 
     def bounds(self) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -15,6 +16,11 @@ from tempplug.strategies.base import Strategy
 from tempplug.strategies.maps import LogitMap, ScaleMap
 from tempplug.transforms import transformed
 from tempplug.types import Batch
+
+MaxScale = Annotated[float | None, Temperature(optional=True, search=None, help="highest 1/τ; none: no bound")]
+OwnRate = Annotated[
+    float | None, Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model")
+]
 
 
 @dataclass(eq=False, repr=False)
@@ -51,19 +57,12 @@ class Learnable(Strategy):
     remedy: ClassVar[str] = "raise max_scale, or train the temperature with a smaller learning rate"
 
     initial_temperature: Annotated[float, Temperature(help="τ before the first step")] = 0.07
-    max_scale: Annotated[float | None, Temperature(optional=True, search=None, help="highest 1/τ; none: no bound")] = 100.0
-    learning_rate: Annotated[
-        float | None,
-        Number(above=0, optional=True, search=(1e-4, 0.1), help="of ln 1/τ in the optimizer; none: that of the model"),
-    ] = 0.01
+    max_scale: MaxScale = 100.0
+    learning_rate: OwnRate = 0.01
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.max_scale is not None and 1 / self.initial_temperature > self.max_scale * (1 + 1e-9):
-            raise ConfigError(
-                f"{self.where('initial_temperature', self.initial_temperature)} must be at least 1/max_scale = "
-                f"{1 / self.max_scale:g}."
-            )
+        check_start(self, "initial_temperature", self.initial_temperature, self.max_scale)
         self.log_scale = nn.Parameter(torch.tensor([-math.log(self.initial_temperature)]))
 
     def bounds(self) -> dict[str, float]:
@@ -73,6 +72,13 @@ class Learnable(Strategy):
     def prepare(self, batch: Batch) -> LogitMap:
         """Returns exp(t)·s, with t brought back to its bound first."""
         return ScaleMap(bounded(self.log_scale, self.max_scale).to(batch.dtype).exp().squeeze())
+
+
+def check_start(strategy: Strategy, option: str, temperatures: float | Sequence[float], max_scale: float | None) -> None:
+    """Raises `ConfigError` where one of the temperatures before the first step is below 1/max_scale."""
+    lowest = min(temperatures) if isinstance(temperatures, Sequence) else temperatures
+    if max_scale is not None and 1 / lowest > max_scale * (1 + 1e-9):
+        raise ConfigError(f"{strategy.where(option, temperatures)} must be at least 1/max_scale = {1 / max_scale:g}.")
 
 
 def bounded(log_scale: Tensor, max_scale: float | None) -> Tensor:
