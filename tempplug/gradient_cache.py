@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from tempplug.options import Number
 
 Rows = Tensor | Mapping[str, Tensor]
 """What an encoder reads: a tensor [B, ...], or a dictionary of such tensors."""
+RandomState = Mapping[torch.device, Callable[[], None]]
+"""What sets the generator of each device to the state that it had."""
 MINI_BATCH_SIZE = Number(at_least=1, integer=True)
 
 
@@ -106,7 +109,7 @@ class EmbeddedParts:
     def __init__(self, encode: Callable[[Any], tuple[Tensor, ...]], name: str, rows: Rows, size: int) -> None:
         MINI_BATCH_SIZE.check(f"mini_batch_size={size}", size)
         self.encode, self.parts = encode, _split(name, rows, size)
-        self.random_states: list[dict[torch.device, Tensor]] = []
+        self.random_states: list[RandomState] = []
         outputs = []
         with torch.no_grad():
             for part in self.parts:
@@ -198,7 +201,7 @@ def _split(name: str, rows: Rows, size: int) -> list[Any]:
     return [dict(zip(rows, part, strict=True)) for part in parts]
 
 
-def _random_state(part: Any) -> dict[torch.device, Tensor]:
+def _random_state(part: Any) -> RandomState:
     """Returns the states of the generators that encoding a part can use: of the CPU, its devices and the current GPU."""
     devices = {torch.device("cpu"), *(tensor.device for tensor in _tensors(part))}
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -206,31 +209,23 @@ def _random_state(part: Any) -> dict[torch.device, Tensor]:
     return _states(devices)
 
 
-def _states(devices: Iterable[torch.device]) -> dict[torch.device, Tensor]:
-    return {device: _generators(device).get_rng_state(*_place(device)) for device in devices}
-
-
-def _set_states(states: Mapping[torch.device, Tensor]) -> None:
-    for device, state in states.items():
-        _generators(device).set_rng_state(state, *_place(device))
-
-
-def _generators(device: torch.device) -> Any:
-    """Returns the module with the random state of a device."""
-    return torch if device.type == "cpu" else torch.get_device_module(device)
-
-
-def _place(device: torch.device) -> tuple[torch.device, ...]:
-    """Returns the device as an argument of that module; CPU and MPS are one device each."""
-    return () if device.type in ("cpu", "mps") else (device,)
+def _states(devices: Iterable[torch.device]) -> RandomState:
+    states = {}
+    for device in devices:
+        generators: Any = torch if device.type == "cpu" else torch.get_device_module(device)
+        place = () if device.type in ("cpu", "mps") else (device,)  # which are one device each
+        states[device] = partial(generators.set_rng_state, generators.get_rng_state(*place), *place)
+    return states
 
 
 @contextmanager
-def _replayed(states: Mapping[torch.device, Tensor]) -> Iterator[None]:
+def _replayed(state: RandomState) -> Iterator[None]:
     """Sets random states for the block, and those before it afterwards."""
-    before = _states(states)
-    _set_states(states)
+    before = _states(state)
     try:
+        for restore in state.values():
+            restore()
         yield
     finally:
-        _set_states(before)
+        for restore in before.values():
+            restore()
