@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from studies.other_libraries import large_batch, node_speed
+from studies.other_libraries import large_batch, node_speed, targets_cost
 from studies.other_libraries.sentence_transformers_speed import COLUMNS, measure, sentences
 from tempplug_adapters.graph.nodes import Nodes
 from tempplug_benchmarks.tasks.node import citation_graph
@@ -42,3 +43,14 @@ def test_the_plain_formula_has_the_same_value_and_both_are_timed() -> None:
     assert speed["tempplug_loss"] == pytest.approx(speed["plain_loss"], rel=1e-5)
     assert speed["tempplug_loss"] > 1
     assert min(speed["tempplug_seconds"], speed["plain_seconds"]) > 0
+
+
+def test_targets_have_one_loss_and_one_gradient_in_both_ways() -> None:
+    first, second, targets = targets_cost.data(12)
+    assert targets.sum(1).tolist() == pytest.approx([1.0] * 12)
+    found = []
+    for make in targets_cost.WAYS.values():
+        first.grad = second.grad = None
+        found.append((targets_cost.step(make(), first, second, targets), first.grad, second.grad))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-6)
+    assert targets_cost.seconds(targets_cost.plain, (first, second, targets), 0) > 0
