@@ -347,6 +347,7 @@ def test_wrong_input_is_named_first(
         ("a.npy missing.npy", "missing.npy does not exist"),
         ("missing.jsonl --model m", "missing.jsonl does not exist"),
         ("x.jsonl", "data=x.jsonl contains texts, which need --model"),
+        ("train.py", "data=train.py is a program, not pairs: write tempplug advise --train --command"),
         ("x.jsonl --model m", "x.jsonl, without repeated texts, has 1 pairs; advice needs at least 50"),
         ("x.jsonl --model m --columns query z", "x.jsonl has no column 'z'. It has: 'query' (text, such as 'b')"),
         ("x.txt --model m", "x.txt contains single texts; wanted are pairs"),

@@ -257,6 +257,8 @@ def _texts(
     until: float,
     progress: Callable[[str], None] | None,
 ) -> Pairs:
+    if path.suffix in (".py", ".sh", ".ipynb"):
+        raise ConfigError(f'data={path} is a program, not pairs: write tempplug advise --train --command "…".')
     if model is None:
         raise ConfigError(f"data={path} contains texts, which need --model: a folder or name of a sentence-transformers model.")
     registry().check_installed(registry().get(AdapterInfo, "sentence-transformers"))
