@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -43,6 +44,8 @@ from tempplug_benchmarks.run.store import describe_machine, hardware, versions
 
 LAST = ("temperature_mean", "positive_probability", "effective_negatives", "negatives_left_out")
 """Statistics of the last step that a result has."""
+TOLERANCE = 0.02
+"""Most that a figure may differ from that of another training with the same seed, as a share of it."""
 EVERY = 8
 """Steps between two temperatures of the mean over the training."""
 
@@ -248,13 +251,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("plan", type=Path, help="TOML file with the fields of CellsPlan")
     parser.add_argument("--data-dir", type=Path, required=True, help="folder of real data")
     parser.add_argument("--output", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--verify", type=int, metavar="N", help="train N stored runs again in place of what is missing")
     options = parser.parse_args(arguments)
     plan = read_plan(options.plan, CellsPlan)
+    if options.verify:
+        verify(plan, options.data_dir, options.output, options.verify)
+        return
     about = {"versions": versions(), "machine": describe_machine(hardware())}
     options.output.mkdir(parents=True, exist_ok=True)
     for seed in plan.seeds:
         for name in plan.sets:
             run_set(plan, name, seed, options.data_dir, options.output, about)
+
+
+def verify(plan: CellsPlan, data_dir: Path, output: Path, count: int) -> None:
+    """Trains stored runs drawn at random again and prints how far their figures are from the stored ones.
+
+    Raises:
+        DataError: there are fewer runs, or a figure differs by more than `TOLERANCE` of it.
+    """
+    stored = [(name, line) for name in plan.sets for line in read_lines(output / f"{name}.jsonl")]
+    if len(stored) < count:
+        raise DataError(f"{output} has {len(stored)} runs of the plan; --verify {count} needs as many.")
+    worst = 0.0
+    for name, line in random.Random(0).sample(stored, count):
+        cell, spec, seed = run_of(line)
+        result = train(plan.load(name, plan.sets[name], data_dir), cell, spec, seed)
+        apart = max(abs(result[figure] / line[figure] - 1) for figure in ("held_out", "test"))
+        worst = max(worst, apart)
+        print(f"{name} {spec} seed {seed}: stored {line['test']:.2f}, now {result['test']:.2f}; {apart:.2%} apart at most")
+    if worst > TOLERANCE:
+        raise DataError(
+            f"figures of {output} differ by up to {worst:.1%} from those of a new training; allowed are {TOLERANCE:.0%}."
+        )
 
 
 def run_set(plan: CellsPlan, name: str, seed: int, data_dir: Path, output: Path, about: Mapping[str, Any]) -> None:

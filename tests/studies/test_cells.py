@@ -16,6 +16,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import mine_hard_negatives
 
+from studies import train_cells
 from studies.all_factors.tables import factor_rows, follow_rows
 from studies.cells import Cell, Measured, read_lines, read_measured
 from studies.equal_budgets.tables import advised, cell_rows, regret_rows
@@ -24,7 +25,7 @@ from studies.negatives.tables import negative_cell_rows, negative_rows
 from studies.temperature_law.tables import TERMS, fit
 from studies.text_settings import HELD_OUT
 from studies.texts import HARD, LONGEST, Texts, load_static
-from studies.train_cells import CellsPlan, create_loss, main, train
+from studies.train_cells import CellsPlan, create_loss, main, train, verify
 from tempplug.errors import DataError, UnknownNameError
 from tempplug_adapters.data_files.text_rows import open_texts
 from tempplug_adapters.sentence_transformers.library import dimension_of, modules
@@ -368,3 +369,29 @@ def test_terms_and_strategies_get_what_they_read(data_dir: Path) -> None:
     joint = train(data, cell, "fixed:temperature=0.05@directions=ab+aa+ba+bb", 0)
     assert joint["positive_probability"] < 0.9 * plain["positive_probability"], "more negatives"
     assert plain["temperature"] == pytest.approx(0.05)
+
+
+def test_stored_runs_are_trained_again_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = CellsPlan(
+        date="2026-11-29", question="?", sets={"Cora": ""}, cells=[{"passes": 1, "batch": 512, "start": "random"}], pairs=9,
+        temperatures=[0.5, 1], candidates=[], strategies=[], seeds=[0], model="nodes",
+    )  # fmt: skip
+    stored = [
+        {**asdict(cell), "strategy": spec, "seed": seed, "held_out": 50.0, "test": 40.0}
+        for cell, spec, seed in plan.runs("Cora")
+    ]
+
+    def kept(figure: float) -> None:
+        (tmp_path / "Cora.jsonl").write_text("".join(f"{json.dumps({**line, 'test': figure})}\n" for line in stored))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(train_cells, "train", lambda data, cell, arm, seed: {"held_out": 50.5, "test": 40.4})
+        patch.setattr(CellsPlan, "load", lambda *names: None)
+        kept(40.0)
+        verify(plan, tmp_path, tmp_path, 2)
+        assert capsys.readouterr().out.count("stored 40.00, now 40.40; 1.00% apart at most") == 2
+        kept(41.5)
+        with pytest.raises(DataError, match=r"differ by up to 2.7% from those of a new training; allowed are 2%"):
+            verify(plan, tmp_path, tmp_path, 1)
+        with pytest.raises(DataError, match="has 2 runs of the plan; --verify 3 needs as many"):
+            verify(plan, tmp_path, tmp_path, 3)
