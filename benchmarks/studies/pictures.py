@@ -21,7 +21,7 @@ from studies.centring.tables import over_temperature, unseen
 from studies.equal_budgets.tables import arms_by_budget, regrets
 from studies.gains import intervals
 from studies.negatives.tables import by_negatives, gains
-from studies.tables import CENTRED, FAIR, LAW, NEGATIVES, RATES, cells_of
+from studies.tables import CENTRED, FAIR, LAW, NEGATIVES, OTHER_RATES, RATES, cells_of
 from studies.temperature_rate_length.picture import draw_losses
 from tempplug_adapters.figures import COLOURS, new_figure, svg_text
 from tempplug_benchmarks.arm import UNTRAINED
@@ -222,6 +222,12 @@ def temperature_rate() -> Figure:
     return draw_losses({plan: cells_of([plan]) for plan in RATES}, title)
 
 
+def temperature_rate_others() -> Figure:
+    """Returns the same of a small BERT, of images and of nodes."""
+    title = "nDCG@10 (bert), kNN accuracy (images, nodes), % below the choice on held-out data; means over the data sets"
+    return draw_losses({plan: cells_of([plan]) for plan in OTHER_RATES}, title)
+
+
 def svg(figure: Figure) -> str:
     """Returns a picture as the text of a file."""
     return svg_text(figure, figure.get_suptitle() or figure.axes[0].get_title(loc="left"))
@@ -236,6 +242,7 @@ PICTURES = {
     "budgets": budgets,
     "negatives": negatives,
     "temperature-rate": temperature_rate,
+    "temperature-rate-others": temperature_rate_others,
 }
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from tempplug.errors import DataError
 STUDIES = Path(__file__).parent
 LAW, CENTRED = ("temperature_law", "temperature_law_test"), ("centred", "centred_test")
 RATES = ("rate_glove", "rate_distilled")
+OTHER_RATES = ("rate_bert", "rate_bert_unseen", "rate_images", "rate_nodes")
 FAIR, NEGATIVES, GUIDE = ("fair_test_centred",), ("which_negatives",), ("good_guide",)
 """Plans whose results a table has if its comment names no others."""
 

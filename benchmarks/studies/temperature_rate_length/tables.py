@@ -44,11 +44,11 @@ GUIDE = {
 
 
 def groups_of(plans: Mapping[str, Sequence[Measured]]) -> Groups:
-    """Returns the grids of plans by encoder and start; the encoder is the name of its plan after ``rate_``."""
+    """Returns the grids of plans by encoder and start; the encoder is the first word of its plan's name after ``rate_``."""
     groups: dict[str, list[Grid]] = {}
     for plan, cells in plans.items():
         for grid in grids_of(cells):
-            name = f"{plan.removeprefix('rate_')}{STARTS[grid.cell.start]}"
+            name = f"{plan.split('_')[1]}{STARTS[grid.cell.start]}"
             groups.setdefault(name, []).append(grid)
     return groups
 
