@@ -126,6 +126,23 @@ class Positives:
         return values
 
 
+def some_positive(labels: Tensor | None, positives: Positives, like: Tensor, gather: bool) -> bool:
+    """Returns whether the labels of a batch name a positive; arguments as of `Positives.targets`.
+
+    Raises:
+        ConfigError: all are 0, as loops of the library pass them where they mean nothing.
+    """
+    if labels is None or positives.teacher_temperature is not None:
+        return False
+    with distributed.refused_together(like.device, gather):
+        if not labels.any():
+            raise ConfigError(
+                "labels holds 0 alone, and 1 is a positive: pass None if they mean nothing. Where they do, train with "
+                "TemperatureSentenceTransformerTrainer, which reads the whole column."
+            )
+    return True
+
+
 def second_texts(rows: int, texts: int, device: torch.device) -> Tensor:
     """Returns 1 for the second text of each row and 0 for its others, [rows, texts]."""
     return torch.eye(texts, device=device)[:1].expand(rows, -1)

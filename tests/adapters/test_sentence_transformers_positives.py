@@ -164,9 +164,13 @@ def test_labels_of_1_say_nothing_new_in_any_setting(tiny_bert: Path) -> None:
 
 
 def test_a_batch_without_positives_has_no_loss_and_says_so(tiny_bert: Path) -> None:
-    model = tiny(tiny_bert)
+    model, zeros = tiny(tiny_bert), torch.zeros(ITEMS)
+    loss = TemperatureRankingLoss(model, SPEC)
+    with pytest.raises(ConfigError, match="labels holds 0 alone, and 1 is a positive: pass None if they mean nothing"):
+        loss(batch(model), zeros)
+    loss(batch(model), 1 - zeros)  # from now on labels mean something
     with pytest.warns(RuntimeWarning, match="no anchor has a positive, so the loss is 0"):
-        found = TemperatureRankingLoss(model, SPEC)(batch(model), torch.zeros(ITEMS))
+        found = loss(batch(model), zeros)
     found.backward()
     assert found.item() == 0
     assert all(not gradient.any() for gradient in gradients(model).values())

@@ -24,7 +24,7 @@ from tempplug.types import EngineName, ObjectiveName
 from tempplug_adapters.announcement import announce_once, bibtex
 from tempplug_adapters.contexts import in_context, refuse_missing
 from tempplug_adapters.huggingface.callback import TemperatureCallback
-from tempplug_adapters.positives import Positives, second_texts
+from tempplug_adapters.positives import Positives, second_texts, some_positive
 from tempplug_adapters.ring_buffer import PastBatches, add_past_batches, loss_with_past_batches
 from tempplug_adapters.sentence_transformers import LIBRARY_TEMPERATURE
 from tempplug_adapters.sentence_transformers.columns import (
@@ -198,8 +198,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
             refuse_cosines(self.contrastive_loss, "in_batch=False compares a row's own texts, by their scores")
         self._batch: Tensor | None = None
         self._stored_batch: Tensor | None = None
-        # No submodule: the guide is neither trained nor saved.
-        self._guide = None if guide is None else Guide(guide, model)
+        self._guide = None if guide is None else Guide(guide, model)  # no submodule: neither trained nor saved
+        self._labelled = False
         self._of_rows: dict[str, Any] = {}
         self._in_charge: TemperatureCallback | bool = False
 
@@ -255,6 +255,8 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
         like = next(self.model.parameters())
         queries = text_keys(token_rows(features[0])) if self.positives.same_query else None
         with distributed.using_group(self.contrastive_loss.group):
+            if not (self._labelled or self._in_charge):
+                self._labelled = some_positive(grades, self.positives, like, self.gather_across_devices)
             targets = self.positives.targets(grades, queries, len(features) - 1, like, self.gather_across_devices)
         of_targets = {} if targets is None else {"targets": targets}
         return {**self._read_texts(features), **arguments, **of_targets}
