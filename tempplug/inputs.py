@@ -302,13 +302,14 @@ def check_within(owner: Any, name: str, integers: Tensor, state: Tensor, option:
             f"the state of {owner.kind} '{owner.name}' is on {state.device} where the embeddings are on {integers.device}: "
             "move the loss, loss_fn.to(view_a.device)."
         )
-    highest = (len(state) if count is None else count) - 1
+    last = (len(state) if count is None else count) - 1
     if torch.compiler.is_compiling() or integers.device.type not in ("cpu", "mps"):
-        torch._assert_async(((integers >= 0) & (integers <= highest)).all(), f"{name} must lie between 0 and {highest}.")
+        torch._assert_async(((integers >= 0) & (integers <= last)).all(), f"{name} must lie between 0 and {last}.")
         return integers
-    for integer in (int(integers.min()), int(integers.max())):
-        if not 0 <= integer <= highest:
-            raise ConfigError(f"{name} holds {integer}; {option} of {owner.kind} '{owner.name}' allows 0 to {highest}.")
+    lowest, highest = int(integers.min()), int(integers.max())
+    if lowest < 0 or highest > last:
+        wrong = lowest if lowest < 0 else highest
+        raise ConfigError(f"{name} holds {wrong}; {option} of {owner.kind} '{owner.name}' allows 0 to {last}.")
     return integers
 
 

@@ -112,7 +112,7 @@ def test_arms_of_a_plan_can_depend_on_the_number_of_passes(data_dir: Path) -> No
         assert found == fixed
         assert found["temperature_mean"] == pytest.approx(0.02, abs=0.02), "at the end of the training it is cold"
     plan = read_plan(STUDIES / "all_factors" / "plans" / "crossing_bert.toml", CellsPlan)
-    plain = {cell.passes for cell, spec, _ in plan.runs("pydoc") if "{twice}" in spec}
+    plain = {cell.passes for cell, spec, _ in plan.runs("quora") if "{twice}" in spec}
     assert plain == {1, 4, 16}
     with pytest.raises(DataError, match="model='bort' of a plan must be one of static, bert, images, nodes"):
         replace(plan, model="bort")
@@ -202,9 +202,9 @@ def test_results_are_means_over_seeds(tmp_path: Path) -> None:
 def test_a_cell_with_an_unknown_field_is_refused() -> None:
     plan = read_plan(STUDIES / "temperature_law" / "plans" / "temperature_law.toml", CellsPlan)
     with pytest.raises(DataError, match=r"a cell of the plan: .* those of Cell; epochs "):
-        list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs("pydoc"))
+        list(replace(plan, cells=[{"passes": 1, "epochs": 4}]).runs("quora"))
     with pytest.raises(DataError, match="start='centered' of a cell must be one of vectors, centred, shifted, random"):
-        list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs("pydoc"))
+        list(replace(plan, cells=[{"passes": 1, "start": "centered"}]).runs("quora"))
 
 
 def test_an_encoder_guides_and_finds_the_hard_negatives_that_sentence_transformers_mines(data_dir: Path) -> None:

@@ -19,7 +19,17 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 MEAN = re.compile(r"[ ,]")
 # of the 300 units of a picture's height: rounding on another processor may move points by less than the eye can see
 MOVED = 1.5
-NAMES = ("centring", "last-batch-norm", "length", "fine-tuning", "best-temperature", "budgets", "negatives", "temperature-rate")
+NAMES = (
+    "centring",
+    "last-batch-norm",
+    "length",
+    "fine-tuning",
+    "best-temperature",
+    "budgets",
+    "negatives",
+    "temperature-rate",
+    "temperature-rate-others",
+)
 
 
 @pytest.fixture(scope="module")

@@ -185,7 +185,7 @@ def worker(rank: int, sizes: tuple[int, ...], folder: str) -> None:
     with pytest.raises(ConfigError, match=r"targets= for both directions must be a pair with gather: \(T_ab, T_ba\)"):
         both(*views, targets=torch.eye(3, 3 * len(sizes)))
     by_group = ContrastiveLoss("by-group:temperatures=0.1/0.2", layout="cross-view", gather=True)
-    with pytest.raises(ConfigError if rank == 1 else ProcessError, match=r"groups holds 9; temperatures=0\.1/0\.2 of strategy"):
+    with pytest.raises(ConfigError if rank == 1 else ProcessError, match=r"groups holds 9; temperatures of strategy"):
         by_group(*views, groups=torch.tensor([0, 1, 9 if rank == 1 else 1]))
     if rank == 0:
         torch.save(results, Path(folder) / "results.pt")

@@ -53,29 +53,29 @@ def plugged() -> Callable[[Tensor, Tensor, Tensor], Tensor]:
 WAYS = {"plain": lambda: plain, "tempplug": plugged}
 
 
-def step(loss_of: Callable[[Tensor, Tensor, Tensor], Tensor], *given: Tensor) -> float:
+def step(loss_of: Callable[[Tensor, Tensor, Tensor], Tensor], *inputs: Tensor) -> float:
     """Returns the loss after the backward pass."""
-    loss = loss_of(*given)
+    loss = loss_of(*inputs)
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.item()
 
 
 def memory(way: str, rows: int) -> float:
     """Returns peak memory of a step beyond its inputs, MiB, in a process that was not used before."""
-    loss_of, given = WAYS[way](), data(rows)
+    loss_of, inputs = WAYS[way](), data(rows)
     step(loss_of, *data(8))
 
     def measured() -> None:
-        step(loss_of, *given)
+        step(loss_of, *inputs)
 
     return peak_growth(measured, "cpu")
 
 
-def seconds(loss_of: Callable[[Tensor, Tensor, Tensor], Tensor], given: tuple[Tensor, ...], turn: int) -> float:
+def seconds(loss_of: Callable[[Tensor, Tensor, Tensor], Tensor], inputs: tuple[Tensor, ...], turn: int) -> float:
     """Returns the CPU seconds of a step, after other work."""
-    torch.mm(given[2][:512], given[2].T[:, :512])
+    torch.mm(inputs[2][:512], inputs[2].T[:, :512])
     began = time.process_time()
-    step(loss_of, *given)
+    step(loss_of, *inputs)
     return time.process_time() - began
 
 
@@ -85,18 +85,18 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=4096, help="of each view (default: 4096)")
     parser.add_argument("--rounds", type=int, default=15, help="steps of each way (default: 15)")
     options = parser.parse_args()
-    found = {}
+    measured: dict[str, dict[str, float]] = {}
     for way in WAYS:
         with get_context("spawn").Pool(1) as alone:
-            found[way] = {"peak_mebibytes": alone.apply(memory, (way, options.rows))}
-    given = data(options.rows)
-    losses = {way: step(make(), *given) for way, make in WAYS.items()}
-    times = in_turn({way: partial(seconds, make(), given) for way, make in WAYS.items()}, options.rounds)
+            measured[way] = {"peak_mebibytes": alone.apply(memory, (way, options.rows))}
+    inputs = data(options.rows)
+    losses = {way: step(make(), *inputs) for way, make in WAYS.items()}
+    times = in_turn({way: partial(seconds, make(), inputs) for way, make in WAYS.items()}, options.rounds)
     ratio = median(ours / theirs for ours, theirs in zip(times["tempplug"], times["plain"], strict=True))
     for way, values in times.items():
-        found[way] |= {"cpu_seconds": median(values), "loss": losses[way]}
+        measured[way] |= {"cpu_seconds": median(values), "loss": losses[way]}
     about = {"rows": options.rows, "rounds": options.rounds, "hardware": hardware(), "versions": versions(())}
-    print(json.dumps({**about, "ratio": ratio, "ways": found}))
+    print(json.dumps({**about, "ratio": ratio, "ways": measured}))
 
 
 if __name__ == "__main__":
