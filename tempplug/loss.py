@@ -255,7 +255,7 @@ class ContrastiveLoss(nn.Module):
 
         The first B rows of view_b count as positives for strategies that read these. The others and errors are as of a call.
         """
-        return dense_logits(self.strategy, view_a, view_b, labels, index, uncertainty, groups)
+        return dense_logits(self.strategy, view_a, view_b, labels=labels, index=index, uncertainty=uncertainty, groups=groups)
 
     @property
     def takes(self) -> frozenset[str]:

@@ -123,8 +123,9 @@ class CellsPlan:
         decisions: rules that turn the results into answers.
         model: one of `MODELS`.
         rates: learning rates that every cell runs with; none: that of the cell.
-        fraction: a data set runs one in so many of its arms and rates, those whose places and the set's own have a sum that it
-            divides: as many rates and temperatures give each set a row of a Latin square, each of them once.
+        fraction: every data set trains one in ``fraction`` of the pairs of an arm and a rate: those where the places of arm,
+            rate and data set, counted from 0, have a sum that it divides. With ``fraction`` arms and as many rates, a set
+            trains with each of them once (a Latin square).
         texts: fields of `TextSettings`.
     """
 
@@ -277,9 +278,9 @@ def verify(plan: CellsPlan, data_dir: Path, output: Path, count: int) -> None:
     for name, line in random.Random(0).sample(stored, count):
         cell, spec, seed = run_of(line)
         result = train(plan.load(name, plan.sets[name], data_dir), cell, spec, seed)
-        apart = max(abs(result[figure] / line[figure] - 1) for figure in ("held_out", "test"))
-        worst = max(worst, apart)
-        print(f"{name} {spec} seed {seed}: stored {line['test']:.2f}, now {result['test']:.2f}; {apart:.2%} apart at most")
+        difference = max(abs(result[figure] / line[figure] - 1) for figure in ("held_out", "test"))
+        worst = max(worst, difference)
+        print(f"{name} {spec} seed {seed}: stored {line['test']:.2f}, now {result['test']:.2f}; {difference:.2%} apart at most")
     if worst > TOLERANCE:
         raise DataError(
             f"figures of {output} differ by up to {worst:.1%} from those of a new training; allowed are {TOLERANCE:.0%}."

@@ -354,25 +354,16 @@ class Run(Call):
         return without
 
 
-def dense_logits(
-    strategy: Strategy,
-    view_a: Tensor,
-    view_b: Tensor,
-    labels: Tensor | None,
-    index: Tensor | None,
-    uncertainty: Tensor | None,
-    groups: Tensor | None,
-) -> Tensor:
-    """Returns the logits of view_a's rows against view_b's, [B, M]; see `tempplug.ContrastiveLoss.logits`."""
+def dense_logits(strategy: Strategy, view_a: Tensor, view_b: Tensor, **arguments: Tensor | None) -> Tensor:
+    """Returns the logits of view_a's rows against view_b's, [B, M]; see `tempplug.ContrastiveLoss.logits` for the arguments."""
     refuse_fake(view_a, view_b)
-    device = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu")
-    arguments = {"labels": labels, "index": index, "uncertainty": uncertainty, "groups": groups}
+    device, groups = view_a.device if isinstance(view_a, Tensor) else torch.device("cpu"), arguments["groups"]
     check_read(arguments, strategy)
     size, dimension = check_embeddings("view_a", view_a, device).shape
     check_embeddings("view_b", view_b, device, dimension)
     check_finite("view_a", view_a)
     check_finite("view_b", view_b)
-    checked = check_uncertainty(uncertainty, device, size)
+    checked = check_uncertainty(arguments["uncertainty"], device, size)
     if isinstance(checked, tuple):
         raise ShapeError("uncertainty is a pair; wanted one tensor [B], of view_a.")
     with torch.autocast(device.type, enabled=False):
@@ -382,8 +373,8 @@ def dense_logits(
             positive_similarity=(anchors[:paired] * candidates[:paired]).sum(1).detach(),
             anchors=anchors,
             candidates=candidates,
-            labels=check_integers("labels", labels, device, size),
-            index=check_integers("index", index, device, size),
+            labels=check_integers("labels", arguments["labels"], device, size),
+            index=check_integers("index", arguments["index"], device, size),
             uncertainty=checked,
             groups=None if groups is None else check_row_argument("groups", groups, {"view_a": view_a})["view_a"],
         )

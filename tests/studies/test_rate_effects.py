@@ -17,7 +17,7 @@ OF_TEMPERATURE, OF_RATE = {0.05: 0.0, 0.02: -0.1, 0.1: 0.2}, {3e-5: 0.0, 1e-4: 0
 
 
 def square(noise: float = 0.0) -> Figures:
-    """Returns figures of four data sets in a Latin square, whose logarithms are the sums of effects, and noise."""
+    """Returns a Latin square of figures of four data sets; ln of each is the sum of its effects and of normal noise."""
     random = np.random.default_rng(0)
     return {
         (f"set {data}", Configuration(temperature, rate)): math.exp(

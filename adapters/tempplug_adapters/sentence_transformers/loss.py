@@ -105,10 +105,10 @@ class TemperatureRankingLoss(MultipleNegativesRankingLoss):
     Raises:
         UnknownNameError: the strategy, the objective, a term or an option is unknown.
         ConfigError: an option is not allowed; ``scale`` is given with a strategy; ``similarity_fct`` does not go with another
-            part; a column that the loss reads is missing; in training, no Trainer manages a loss that learns, counts, follows a
-            schedule or has past batches; a batch has a label that is neither read nor 0 or 1, or lacks a teacher's scores;
-            ``in_batch=False`` with a setting of other rows; ``queue_size`` with a wrapper that calls the loss several times a
-            batch, with ``similarity_fct``, with ``same-query``, or with a term on negatives that reads more than keys.
+            part; a column that the loss reads is missing; in training, no Trainer manages a loss that learns, counts, has a
+            schedule or past batches; a batch has a label that is neither read nor 0 or 1, at first zeros alone without a
+            Trainer, or lacks a teacher's scores; ``in_batch=False`` with a setting of other rows; ``queue_size`` with a wrapper
+            that calls the loss again, with ``similarity_fct``, with ``same-query``, or with a term that reads more than keys.
 
     Source: sentence-transformers 6.2, ``MultipleNegativesRankingLoss``.
     """
