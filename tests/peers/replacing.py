@@ -6,6 +6,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -46,12 +47,29 @@ def read_models_from(folder: str) -> None:
     SentenceTransformer.__init__ = from_folder
 
 
+def leave_out_labels_of_zeros() -> None:
+    """Passes None for labels of zeros, which tests of sentence-transformers pass where their losses read none.
+
+    Our losses refuse them, because 0 is no positive (`tests/adapters/test_sentence_transformers_positives.py`).
+    """
+    from tempplug_adapters.sentence_transformers import CachedTemperatureRankingLoss, TemperatureRankingLoss
+
+    def with_none(forward: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda loss, features, labels=None: forward(
+            loss, features, labels if labels is not None and labels.any() else None
+        )
+
+    for kind in (TemperatureRankingLoss, CachedTemperatureRankingLoss):
+        kind.forward = with_none(kind.forward)  # type: ignore[method-assign]
+
+
 @pytest.hookimpl(tryfirst=True)  # their conftest.py imports the library
 def pytest_load_initial_conftests() -> None:
     declare_operators_of_torchvision()
     settings = json.loads(os.environ["TEMPPLUG_PEER"])
     if settings.get("model"):
         read_models_from(settings["model"])
+        leave_out_labels_of_zeros()
     for theirs, ours in settings["replace"].items():
         module, _, name = theirs.partition(":")
         replacement = named(ours)
