@@ -118,11 +118,11 @@ def run_of(line: Mapping[str, Any]) -> tuple[Cell, str, int]:
     return Cell(**known), line["strategy"], line["seed"]
 
 
-def read_measured(files: Iterable[Path]) -> list[Measured]:
-    """Returns the cells of data sets, one of each file."""
+def read_measured(files: Iterable[Path], seed: int | None = None) -> list[Measured]:
+    """Returns the cells of data sets, one of each file, with the runs of one seed or of all."""
     found: list[Measured] = []
     for file in files:
-        lines = read_lines(file)
+        lines = [line for line in read_lines(file) if seed in (None, line["seed"])]
         for cell in dict.fromkeys(run_of(line)[0] for line in lines):
             of = [line for line in lines if run_of(line)[0] == cell]
             specs = dict.fromkeys(line["strategy"] for line in of)

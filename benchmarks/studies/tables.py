@@ -26,23 +26,25 @@ from tempplug.errors import DataError
 STUDIES = Path(__file__).parent
 LAW, CENTRED = ("temperature_law", "temperature_law_test"), ("centred", "centred_test")
 RATES = ("rate_glove", "rate_distilled")
-OTHER_RATES = ("rate_bert", "rate_bert_unseen", "rate_images", "rate_nodes")
+OTHER_RATES = ("rate_bert_whole", "rate_images", "rate_nodes")
 FAIR, NEGATIVES, GUIDE = ("fair_test_centred",), ("which_negatives",), ("good_guide",)
 """Plans whose results a table has if its comment names no others."""
 
 
 def cells_of(plans: Iterable[str]) -> list[Measured]:
-    """Returns what was measured in the cells of plans, ``PLAN``, or ``PLAN/SET`` for one of its data sets.
+    """Returns what was measured in the cells of plans, ``PLAN``, or ``PLAN/SET`` for one of its data sets; ``@SEED`` after it
+    reads one seed instead of the mean of all.
 
     Raises:
         DataError: a plan has no results.
     """
     found: list[Measured] = []
-    for plan in plans:
+    for each in plans:
+        plan, _, seed = each.partition("@")
         files = sorted(STUDIES.glob(f"*/results/{plan}{'' if '/' in plan else '/*'}.jsonl"))
         if not files:
             raise DataError(f"there are no results of '{plan}' below {STUDIES}.")
-        found += read_measured(files)
+        found += read_measured(files, int(seed) if seed else None)
     return found
 
 
@@ -74,6 +76,7 @@ TABLES: Mapping[str, Callable[[str], Sequence[Sequence[Any]]]] = {
     "guide-cells": partial(_of_plans, negative_cell_rows, GUIDE),
     "rate-tries": partial(_by_plan, rates.try_rows),
     "rate-lengths": partial(_by_plan, rates.length_rows),
+    "rate-earlier": partial(_by_plan, rates.earlier_rows),
     "rate-lines": partial(_by_plan, rates.line_rows),
     "rate-advised": partial(_by_plan, rates.advised_rows),
     "rate-follow": partial(_by_plan, rates.follow_rows),

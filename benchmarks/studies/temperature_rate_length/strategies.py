@@ -50,9 +50,10 @@ def strategy_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
     the gains of the latter over as many fixed configurations, in this order and at the first temperature with the same rates.
 
     Args:
-        plans: the grid of fixed temperatures, and the strategies; data sets that the strategies lack are left out.
+        plans: the grid of fixed temperatures, then those of strategies; data sets that the strategies lack are left out.
     """
-    fixed, others = plans.values()
+    fixed, *parts = plans.values()
+    others = [each for part in parts for each in part]
     measured = {each.data for each in others}
     against = [f"three, minus {what}, 95 %, worst" for what in ("three of `fixed`", "`fixed` at the first τ")]
     rows = [["start", "strategy", f"one (rate {RATE:g}): mean, worst", "two", "three", *against]]

@@ -35,6 +35,8 @@ Groups = Mapping[str, Sequence[Grid]]
 STARTS = {"vectors": "", "centred": ", centred", "pretrained": "", "random": ""}
 ADVISED = {"bert": Configuration(0.02, 3e-4), "nodes": Configuration(0.5, 5e-4), "images": Configuration(0.1, 3e-3)}
 """What the guide advised before this study for encoders with one start, at the rate of the earlier studies."""
+EARLIER = (Configuration(0.05, 1e-3), Configuration(0.02, 3e-4), Configuration(0.02, 3e-3))
+"""What two passes, one seed and twelve configurations had suggested for a small BERT, in this order."""
 GUIDE = {
     "centred": Configuration(0.2, 0.03),
     "vectors": Configuration(0.1, 0.03),
@@ -112,6 +114,27 @@ def line_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
         merged = [grid for own, _ in every for grid in own]
         means = [_lost(merged, [one for _, columns in every for one in columns[place]]) for place in range(4)]
         rows.append([f"**{name}**", "all", *means])
+    return rows
+
+
+def earlier_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Returns by length the regrets of the first one, two and three of `EARLIER`, and what they are above as many configurations
+    in the order from the other data sets, over all lengths; ``PLAN@SEED`` judges both by one seed, the order being that of all.
+    """
+    rows = [["runs", "passes", *(f"first {count}: regret, 95 %, worst; minus the new order's" for count in (1, 2, 3))]]
+    whole = grids_of(next(iter(plans.values())))
+    for plan, cells in plans.items():
+        grids = grids_of(cells)
+        shown = plan.removeprefix("rate_").replace("@", ", seed ")
+        for passes in (*lengths_of(grids), 0):
+            own = of_length(grids, passes) if passes else grids
+            columns = []
+            for count in (1, 2, 3):
+                orders = [order_of([each for each in whole if each.data != grid.data], count) for grid in own]
+                lost = [grid.regret(EARLIER[:count]) for grid in own]
+                apart = [one - grid.regret(order) for one, grid, order in zip(lost, own, orders, strict=True)]
+                columns.append(f"{_lost(own, lost)}; {interval(own, apart)[0]:+.1f}")
+            rows.append([shown, str(passes or "all"), *columns])
     return rows
 
 
