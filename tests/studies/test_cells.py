@@ -197,6 +197,8 @@ def test_results_are_means_over_seeds(tmp_path: Path) -> None:
         {"learnable": 10.5},
         {"learnable": 20.5},
     )
+    (of_one,) = read_measured([file], seed=1)
+    assert (of_one.held_out, of_one.test) == ({"learnable": 11.0}, {"learnable": 21.0})
 
 
 def test_a_cell_with_an_unknown_field_is_refused() -> None:

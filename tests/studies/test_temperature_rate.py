@@ -33,9 +33,11 @@ from studies.temperature_rate_length.grids import (
 from studies.temperature_rate_length.picture import mean_losses
 from studies.temperature_rate_length.strategies import by_strategy, over_fixed, over_same_rates, strategy_rows
 from studies.temperature_rate_length.tables import (
+    EARLIER,
     advised_rows,
     centring_gains,
     choice_rows,
+    earlier_rows,
     grid_rows,
     similarity_rows,
     threshold_choices,
@@ -177,6 +179,25 @@ def test_the_advice_before_is_beside_what_each_temperature_loses_at_its_best_rat
     ]
 
 
+def test_an_earlier_advice_is_beside_the_order_of_the_other_sets() -> None:
+    better = Configuration(0.1, 1e-3)
+    test = {"one": (40.0, 30.0, 60.0, 50.0), "two": (45.0, 30.0, 60.0, 50.0)}
+    cells = [
+        Measured(data, Cell(passes=1, rate=each.rate, start="pretrained"), 9, {arm: held_out}, {arm: figure})
+        for data, figures in test.items()
+        for each, held_out, figure in zip((*EARLIER, better), (8.0, 7.0, 1.0, 10.0), figures, strict=True)
+        for arm in (f"fixed:temperature={each.temperature:g}",)
+    ]
+    joined = [  # 0.05 and 0.1 have the same rate
+        replace(first, held_out=first.held_out | last.held_out, test=first.test | last.test)
+        for first, last in ((cells[0], cells[3]), (cells[4], cells[7]))
+    ]
+    rows = earlier_rows({"rate_x": [*joined, *cells[1:3], *cells[5:7]]})
+    assert [row[:2] for row in rows[1:]] == [["x", "1"], ["x", "all"]]
+    # Held-out pairs prefer 0.05 of the three on both, and 0.1 of all, which the order has first.
+    assert rows[1][2:] == ["-15.0 [-20.0, -10.0], -20.0; -15.0"] * 3
+
+
 def test_a_part_of_a_collection_keeps_what_its_queries_ask_for() -> None:
     documents = {str(number): f"text {number}" for number in range(50)}
     relevance = {str(number): {str(49 - number): 1} for number in range(50)}
@@ -246,8 +267,15 @@ def page_table(kind: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip().strip("|").split(" | ")] for line in lines[2:]]
 
 
-@pytest.mark.parametrize(("place", "plan", "start"), [(0, "rate_glove", "centred"), (1, "rate_glove", "vectors")])
-def test_the_pages_regrets_are_those_of_the_result_files(place: int, plan: str, start: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "place", "plan", "start"),
+    [
+        ("rate-tries", 0, "rate_glove", "centred"),
+        ("rate-tries", 1, "rate_glove", "vectors"),
+        ("rate-tries: rate_bert_whole", 0, "rate_bert_whole", "pretrained"),
+    ],
+)
+def test_the_pages_regrets_are_those_of_the_result_files(kind: str, place: int, plan: str, start: str) -> None:
     grids = {name: of for name, of in lines_of(plan).items() if name[1] == start}
     names, configurations = sorted({data for data, *_ in grids}), sorted(next(iter(grids.values())))
     shares = {
@@ -266,7 +294,7 @@ def test_the_pages_regrets_are_those_of_the_result_files(place: int, plan: str, 
             best = np.maximum(best, table[:, order[-1]])
         return order
 
-    shown = page_table("rate-tries")
+    shown = page_table(kind)
     assert [row[0] for row in shown] == ["1", "2", "3", "5", "8"]
     tried = ", ".join(row[1 + 2 * place] for row in shown)
     assert tried == ", ".join("{:g} @ {:g}".format(*configurations[each]) for each in greedy(names, 8))
