@@ -118,8 +118,11 @@ def line_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
 
 
 def earlier_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
-    """Returns by length the regrets of the first one, two and three of `EARLIER`, and what they are above as many configurations
-    in the order from the other data sets, over all lengths; ``PLAN@SEED`` judges both by one seed, the order being that of all.
+    """Returns by length the regrets of the first one, two and three of `EARLIER`, and what they are above those of as many
+    configurations in the order from the other data sets, over all lengths.
+
+    Args:
+        plans: the first one gives the orders; ``PLAN@SEED`` judges both by one of its seeds.
     """
     rows = [["runs", "passes", *(f"first {count}: regret, 95 %, worst; minus the new order's" for count in (1, 2, 3))]]
     whole = grids_of(next(iter(plans.values())))
@@ -151,7 +154,7 @@ def advised_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
             rows.append(
                 ["trained", "data", "passes", "best", *lost, "advised before", *(f"range of {each}" for each in ranges)]
             )
-        for grid in grids:
+        for grid in sorted(grids, key=lambda each: (each.data, each.cell.passes)):
             best = {each: grid.chosen([one for one in grid.test if one.temperature == each]) for each in temperatures}
             at_rates = [figure for each, figure in grid.test.items() if each.temperature == advised.temperature]
             at_best = [grid.test[each] for each in best.values()]
