@@ -130,13 +130,13 @@ def earlier_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
         grids = grids_of(cells)
         shown = plan.removeprefix("rate_").replace("@", ", seed ")
         for passes in (*lengths_of(grids), 0):
-            own = of_length(grids, passes) if passes else grids
+            judged = of_length(grids, passes) if passes else grids
             columns = []
             for count in (1, 2, 3):
-                orders = [order_of([each for each in whole if each.data != grid.data], count) for grid in own]
-                lost = [grid.regret(EARLIER[:count]) for grid in own]
-                apart = [one - grid.regret(order) for one, grid, order in zip(lost, own, orders, strict=True)]
-                columns.append(f"{_lost(own, lost)}; {interval(own, apart)[0]:+.1f}")
+                orders = [order_of([each for each in whole if each.data != grid.data], count) for grid in judged]
+                lost = [grid.regret(EARLIER[:count]) for grid in judged]
+                differences = [one - grid.regret(order) for one, grid, order in zip(lost, judged, orders, strict=True)]
+                columns.append(f"{_lost(judged, lost)}; {interval(judged, differences)[0]:+.1f}")
             rows.append([shown, str(passes or "all"), *columns])
     return rows
 
