@@ -18,9 +18,11 @@ class TextSettings:
         held_out: share of the documents that are held out with their queries.
         queries: most queries of the test collection.
         documents: most documents of the test collection, all relevant ones among them; 0: all.
+        bf16: whether a BERT computes in bfloat16 by autocast, as ``bf16`` of a Trainer; its vectors are float32.
     """
 
     encoder: str = ""
     held_out: float = HELD_OUT
     queries: int = 2000
     documents: int = 0
+    bf16: bool = False

@@ -43,7 +43,7 @@ KEPT = 0.5
 """Share of the words that the copy of a pair keeps; the copy is a false negative of the pair."""
 TEACHER_TEMPERATURE = 0.05
 """That of a teacher's similarities: the one that all-MiniLM-L6-v2 was trained at."""
-AT_ONCE = 512
+AT_ONCE = 128
 DEFAULTS = TextSettings()
 
 
@@ -99,14 +99,16 @@ class Words(nn.Module):
 class Bert(nn.Module):
     """The mean of BERT's last hidden states."""
 
-    def __init__(self, network: BertModel) -> None:
+    def __init__(self, network: BertModel, bf16: bool) -> None:
         super().__init__()
         self.network = network
+        self.bf16 = bf16
 
     def forward(self, texts: Texts) -> Tensor:
         """Returns [n, D]."""
         words, mask = (each.to(self.network.device) for each in texts.padded())
-        hidden: Tensor = self.network(words, mask).last_hidden_state
+        with torch.autocast(words.device.type, torch.bfloat16, enabled=self.bf16):
+            hidden: Tensor = self.network(words, mask).last_hidden_state.float()
         return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
@@ -204,17 +206,18 @@ class StaticPairs(Pairs):
 
 @dataclass(frozen=True, slots=True)
 class BertPairs(Pairs):
-    """For a BERT; ``network`` is the pretrained one."""
+    """For a BERT; ``network`` is the pretrained one, and ``bf16`` as in `TextSettings`."""
 
     rate: ClassVar = 3e-4
     starts: ClassVar = ("pretrained", "random")
 
     network: BertModel
+    bf16: bool
 
     def model(self, start: str, generator: torch.Generator) -> Bert:
         """Returns the encoder before the training."""
         network = copy.deepcopy(self.network) if start == "pretrained" else BertModel(self.network.config, False)
-        return Bert(network).to(device())
+        return Bert(network, self.bf16).to(device())
 
 
 @cache
@@ -258,11 +261,11 @@ def load_bert(
         return _numbers(tokenizer(list(those), truncation=True, max_length=LONGEST_BERT)["input_ids"])
 
     queries, documents = (numbers(each) for each in zip(*pairs, strict=True))
-    keys, asked, model = _keys(pairs, 1), _keys(pairs, 0), Bert(network)
+    keys, asked, model = _keys(pairs, 1), _keys(pairs, 0), Bert(network, settings.bf16)
     seen = _guided_by(guide, pairs, data_dir)
     hard = hard_rows(*(seen or (encode(model, queries), encode(model, documents))), keys)
     parts = {key: (each, numbers(each.queries.values()), numbers(each.documents.values())) for key, each in searched.items()}
-    return BertPairs(queries, documents, keys, asked, hard, parts, seen, network)
+    return BertPairs(queries, documents, keys, asked, hard, parts, seen, network, settings.bf16)
 
 
 def _guided_by(guide: str, pairs: list[tuple[str, ...]], data_dir: Path) -> tuple[Tensor, Tensor] | None:
@@ -316,8 +319,9 @@ def hard_rows(queries: Tensor, documents: Tensor, document: Tensor) -> Tensor:
 @torch.no_grad()
 def encode(model: nn.Module, texts: Texts) -> Tensor:
     """Returns the vectors of texts in evaluation mode, [n, D] on the CPU."""
+    order = texts.lengths.argsort()  # texts of one length have no padding
     with evaluating(model):
-        return torch.cat([model(texts.of(rows)).cpu() for rows in torch.split(torch.arange(len(texts.lengths)), AT_ONCE)])
+        return torch.cat([model(texts.of(rows)).cpu() for rows in order.split(AT_ONCE)])[order.argsort()]
 
 
 def _ndcg(model: nn.Module, collection: Collection, *texts: Texts) -> float:
