@@ -123,9 +123,9 @@ class CellsPlan:
         decisions: rules that turn the results into answers.
         model: one of `MODELS`.
         rates: learning rates that every cell runs with; none: that of the cell.
-        fraction: every data set trains one in ``fraction`` of the pairs of an arm and a rate: those where the places of arm,
-            rate and data set, counted from 0, have a sum that it divides. With ``fraction`` arms and as many rates, a set
-            trains with each of them once (a Latin square).
+        fraction: every data set trains one in ``fraction`` of the pairs of an arm and a rate in each cell: those where the
+            places of arm, rate, cell and data set, counted from 0, have a sum that it divides. With ``fraction`` arms and as
+            many rates, a set trains with each of them once in a cell (a Latin square).
         texts: fields of `TextSettings`.
     """
 
@@ -167,13 +167,13 @@ class CellsPlan:
         cells = [Cell(**check_fields(Cell, each, "a cell of the plan")) for each in self.cells]
         of_set = [*self.sets].index(name)
         for seed in self.seeds:
-            for cell in cells:
+            for of_cell, cell in enumerate(cells):
                 plain = cell == replace(cells[0], passes=cell.passes)
                 fixed = [f"fixed:temperature={each:g}{more}" for more in ("", *self.variants) for each in self.temperatures]
                 specs = [*fixed, *self.candidates, *(self.strategies if plain else ())]
                 for of_rate, rate in enumerate(self.rates or (cell.rate,)):
                     for of_spec, spec in enumerate(specs):
-                        if (of_set + of_rate + of_spec) % self.fraction == 0:
+                        if (of_set + of_cell + of_rate + of_spec) % self.fraction == 0:
                             yield replace(cell, rate=rate), spec, seed
 
 
