@@ -32,6 +32,10 @@ def test_a_bert_starts_pretrained_or_random_and_is_the_mean_of_its_states(data_d
         one = data.documents.of(torch.tensor([row]))
         hidden = model.network(one.words[None]).last_hidden_state[0]
         torch.testing.assert_close(together[row], hidden.mean(0).detach(), rtol=1e-4, atol=1e-5)
+    # In bfloat16 its vectors are float32 and differ by a share of about 2⁻⁸.
+    rough = encode(replace(data, bf16=True).model("pretrained", torch.Generator()), data.documents)[:3]
+    assert rough.dtype == torch.float32
+    assert 1e-4 < (rough - together).norm() / together.norm() < 0.02
 
 
 def test_copied_nodes_are_seen_in_another_view(data_dir: Path) -> None:

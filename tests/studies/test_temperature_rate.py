@@ -235,6 +235,10 @@ def test_a_plan_crosses_its_cells_with_rates_and_sets_what_is_read_of_texts() ->
     assert [(cell.rate, arm[-3:]) for name in "ab" for cell, arm, _ in square.runs(name)] == [
         (0.01, "0.1"), (0.1, "0.2"), (0.01, "0.2"), (0.1, "0.1"),
     ]  # fmt: skip
+    two_cells = replace(square, cells=[{"passes": 1}, {"passes": 2}])
+    assert [(cell.passes, cell.rate, arm[-3:]) for cell, arm, _ in two_cells.runs("a")] == [
+        (1, 0.01, "0.1"), (1, 0.1, "0.2"), (2, 0.01, "0.2"), (2, 0.1, "0.1"),
+    ]  # fmt: skip
     wrong = replace(plan, texts={"held": 1})
     with pytest.raises(DataError, match=r"texts of the plan.*held"):
         wrong.load("quora", "quora", Path("none"))

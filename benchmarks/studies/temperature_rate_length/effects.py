@@ -1,18 +1,24 @@
-"""What a temperature and a rate are worth in a part of a grid: ln figure = data set + temperature + rate, by least squares."""
+"""What a temperature and a rate are worth in a part of a grid: ln figure = group + temperature + rate, by least squares.
+
+A group is a data set in one cell. Figures of one data set depend on each other, so intervals come from the jackknife that
+leaves one data set out: from the effects a₁ … a_S without each of S data sets, the standard error is √((S-1)/S · Σ(aₛ - mean)²).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import stats
 
-from studies.cells import Measured
+from studies.cells import Cell, Measured
 from studies.temperature_rate_length.grids import Configuration, grids_of
 
 REFERENCE = Configuration(0.05, 3e-5)
 """The temperature and the rate that others are compared with."""
-Figures = Mapping[tuple[str, Configuration], float]
+Figures = Mapping[tuple[str, Cell, Configuration], float]
+"""nDCG@10 × 100, above 0, by data set, cell without a rate, and configuration."""
 Effects = dict[float, tuple[float, float]]
 """Per cent above the reference by temperature or rate, and half the width of its 95 % interval."""
 
@@ -21,54 +27,56 @@ def effects(figures: Figures) -> tuple[Effects, Effects]:
     """Returns the effects of temperatures and of rates, without those of `REFERENCE`, which are 0.
 
     Args:
-        figures: nDCG@10 × 100, above 0, by data set and configuration; more of them than data sets and effects together, and
-            with `REFERENCE`'s temperature and rate among them.
+        figures: of at least two data sets, with `REFERENCE`'s temperature and rate among them, and enough of them without any
+            one data set to tell all effects apart.
     """
-    sets = sorted({data for data, _ in figures})
     others = [
-        sorted({configuration[place] for _, configuration in figures} - {REFERENCE[place]}) for place in range(len(REFERENCE))
+        (place, value)
+        for place in range(len(REFERENCE))
+        for value in sorted({configuration[place] for *_, configuration in figures} - {REFERENCE[place]})
     ]
-    columns: list[str | tuple[int, float]] = [
-        *sets,
-        *((place, value) for place, values in enumerate(others) for value in values),
-    ]
-    rows = [
-        [column == data or (not isinstance(column, str) and configuration[column[0]] == column[1]) for column in columns]
-        for data, configuration in figures
-    ]
-    design, logs = np.array(rows, dtype=float), np.log([*figures.values()])
-    solution, *_ = np.linalg.lstsq(design, logs)
-    free = len(logs) - len(columns)
-    variance = float(np.square(logs - design @ solution).sum()) / free
-    errors = np.sqrt(variance * np.diag(np.linalg.inv(design.T @ design)))
-    half = stats.t.ppf(0.975, free) * errors
+    sets = sorted({data for data, *_ in figures})
+    left_out = [fitted({key: each for key, each in figures.items() if key[0] != data}, others) for data in sets]
+    errors = np.sqrt((len(sets) - 1) * np.var(left_out, axis=0))
+    half = stats.t.ppf(0.975, len(sets) - 1) * errors
     of_temperatures, of_rates = Effects(), Effects()
-    for column, effect, width in zip(columns, solution, half, strict=True):
-        if not isinstance(column, str):
-            place, value = column
-            of_value = 100 * float(np.expm1(effect)), 100 * float(np.exp(effect) * width)
-            (of_temperatures, of_rates)[place][value] = of_value
+    for (place, value), effect, width in zip(others, fitted(figures, others), half, strict=True):
+        (of_temperatures, of_rates)[place][value] = 100 * float(np.expm1(effect)), 100 * float(np.exp(effect) * width)
     return of_temperatures, of_rates
 
 
-def effect_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
-    """Returns the effects of plans on held-out pairs and on the test, beside `REFERENCE`.
+def fitted(figures: Figures, others: Sequence[tuple[int, float]]) -> NDArray[np.float64]:
+    """Returns the logarithms of the effects of ``others``, places in a configuration with their values."""
+    groups = list(dict.fromkeys((data, cell) for data, cell, _ in figures))
+    rows = [
+        [group == (data, cell) for group in groups] + [configuration[place] == value for place, value in others]
+        for data, cell, configuration in figures
+    ]
+    solution, *_ = np.linalg.lstsq(np.array(rows, dtype=float), np.log([*figures.values()]))
+    return solution[len(groups) :]
 
-    A plan that lacks data sets of the first one has the first one's effects on its own sets beside it.
+
+def effect_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Returns the effects of plans on held-out pairs and on the test, beside `REFERENCE`; of a plan with several cells for all
+    and for each.
     """
     rows = [["trainings", "figure", "temperature", "rate"]]
-    parts = {plan: grids_of(cells) for plan, cells in plans.items()}
-    first = next(iter(parts))
-    for plan, grids in list(parts.items()):
-        sets = {each.data for each in grids}
-        if plan != first and sets != {each.data for each in parts[first]}:
-            parts[f"{first}, its sets"] = [each for each in parts[first] if each.data in sets]
-    for plan, grids in parts.items():
-        for name in ("held_out", "test"):
-            figures = {(grid.data, each): figure for grid in grids for each, figure in getattr(grid, name).items()}
-            shown = [
-                ", ".join(f"{value:g}: {effect:+.1f} ± {half:.1f}" for value, (effect, half) in sorted(of.items()))
-                for of in effects(figures)
-            ]
-            rows.append([f"{plan.removeprefix('rate_')} ({len(figures)})", name.replace("_", "-"), *shown])
+    for plan, measured in plans.items():
+        grids = grids_of(measured)
+        cells = sorted({each.cell for each in grids}, key=lambda cell: (cell.hard, cell.passes))
+        parts = {"": grids}
+        if len(cells) > 1:
+            parts |= {_named(cell): [each for each in grids if each.cell == cell] for cell in cells}
+        for part, of in parts.items():
+            for name in ("held_out", "test"):
+                figures = {(grid.data, grid.cell, each): figure for grid in of for each, figure in getattr(grid, name).items()}
+                shown = [
+                    ", ".join(f"{value:g}: {effect:+.1f} ± {half:.1f}" for value, (effect, half) in sorted(found.items()))
+                    for found in effects(figures)
+                ]
+                rows.append([f"{plan.removeprefix('rate_')}{part} ({len(figures)})", name.replace("_", "-"), *shown])
     return rows
+
+
+def _named(cell: Cell) -> str:
+    return f", {cell.passes} pass{'es' if cell.passes > 1 else ''}{', hard negatives' if cell.hard else ''}"
