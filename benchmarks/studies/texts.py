@@ -321,7 +321,7 @@ def encode(model: nn.Module, texts: Texts) -> Tensor:
     """Returns the vectors of texts in evaluation mode, [n, D] on the CPU."""
     order = texts.lengths.argsort()  # texts of one length have no padding
     with evaluating(model):
-        return torch.cat([model(texts.of(rows)).cpu() for rows in order.split(AT_ONCE)])[order.argsort()]
+        return torch.cat([model(texts.of(rows)).cpu() for rows in torch.split(order, AT_ONCE)])[order.argsort()]
 
 
 def _ndcg(model: nn.Module, collection: Collection, *texts: Texts) -> float:

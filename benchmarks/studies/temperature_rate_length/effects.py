@@ -52,7 +52,7 @@ def fitted(figures: Figures, others: Sequence[tuple[int, float]]) -> NDArray[np.
         [group == (data, cell) for group in groups] + [configuration[place] == value for place, value in others]
         for data, cell, configuration in figures
     ]
-    solution, *_ = np.linalg.lstsq(np.array(rows, dtype=float), np.log([*figures.values()]))
+    solution: NDArray[np.float64] = np.linalg.lstsq(np.array(rows, dtype=float), np.log([*figures.values()]))[0]
     return solution[len(groups) :]
 
 
