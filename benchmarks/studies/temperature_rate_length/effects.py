@@ -1,7 +1,7 @@
 """What a temperature and a rate are worth in a part of a grid: ln figure = group + temperature + rate, by least squares.
 
 A group is a data set in one cell. Figures of one data set depend on each other, so intervals come from the jackknife that
-leaves one data set out: from the effects a₁ … a_S without each of S data sets, the standard error is √((S-1)/S · Σ(aₛ - mean)²).
+leaves one data set out: from the effects a₁ … a_S without each of S sets, the standard error is √((S-1)/S · Σ(aₛ - mean)²).
 """
 
 from __future__ import annotations
