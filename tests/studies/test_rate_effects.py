@@ -74,15 +74,17 @@ def measured(cells: Sequence[Cell]) -> list[Measured]:
     return found
 
 
-def test_a_plan_of_several_cells_has_rows_for_all_and_for_each() -> None:
+def test_a_plan_of_several_cells_has_rows_for_all_and_for_its_parts() -> None:
     hard = Cell(passes=1, start="pretrained", hard=True)
     rows = effect_rows({"rate_part": measured(CELLS[:1]), "rate_whole": measured([hard, *CELLS])})
     names = (
         "part (12)",
         "whole (36)",
-        "whole, 1 pass (12)",
+        "whole, no hard negatives (24)",
+        "whole, hard negatives (12)",
+        "whole, 1 pass (24)",
+        "whole, 1 pass, no hard negatives (12)",
         "whole, 2 passes (12)",
-        "whole, 1 pass, hard negatives (12)",
     )
     assert [tuple(row[:2]) for row in rows[1:]] == list(itertools.product(names, ("held-out", "test")))
     assert rows[1][2].startswith("0.02: -")

@@ -6,6 +6,7 @@ leaves one data set out: from the effects a₁ … a_S without each of S sets, t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from studies.cells import Cell, Measured
-from studies.temperature_rate_length.grids import Configuration, grids_of
+from studies.temperature_rate_length.grids import Configuration, Grid, grids_of
+from studies.temperature_rate_length.tables import lengths_of
 
 REFERENCE = Configuration(0.05, 3e-5)
 """The temperature and the rate that others are compared with."""
@@ -56,27 +58,29 @@ def fitted(figures: Figures, others: Sequence[tuple[int, float]]) -> NDArray[np.
     return solution[len(groups) :]
 
 
-def effect_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
-    """Returns the effects of plans on held-out pairs and on the test, beside `REFERENCE`; of a plan with several cells for all
-    and for each.
+def parts_of(grids: Sequence[Grid]) -> dict[str, list[Grid]]:
+    """Returns all grids under an empty name, and where they differ in that, those of each length, with and without hard
+    negatives, and of each length with and without them.
     """
+    parts: dict[str, list[Grid]] = {}
+    for passes, hard in itertools.product((None, *lengths_of(grids)), (None, False, True)):
+        of = [each for each in grids if passes in (None, each.cell.passes) and hard in (None, each.cell.hard)]
+        if of and of not in parts.values():
+            length = f", {passes} pass{'es' if passes > 1 else ''}" if passes else ""
+            parts[length + {None: "", False: ", no hard negatives", True: ", hard negatives"}[hard]] = of
+    return parts
+
+
+def effect_rows(plans: Mapping[str, Sequence[Measured]]) -> list[list[str]]:
+    """Returns the effects of plans and of their parts on held-out pairs and on the test, beside `REFERENCE`."""
     rows = [["trainings", "figure", "temperature", "rate"]]
-    for plan, measured in plans.items():
-        grids = grids_of(measured)
-        cells = sorted({each.cell for each in grids}, key=lambda cell: (cell.hard, cell.passes))
-        parts = {"": grids}
-        if len(cells) > 1:
-            parts |= {_named(cell): [each for each in grids if each.cell == cell] for cell in cells}
-        for part, of in parts.items():
+    for plan, cells in plans.items():
+        for part, grids in parts_of(grids_of(cells)).items():
             for name in ("held_out", "test"):
-                figures = {(grid.data, grid.cell, each): figure for grid in of for each, figure in getattr(grid, name).items()}
+                of = {(grid.data, grid.cell, each): found for grid in grids for each, found in getattr(grid, name).items()}
                 shown = [
                     ", ".join(f"{value:g}: {effect:+.1f} ± {half:.1f}" for value, (effect, half) in sorted(found.items()))
-                    for found in effects(figures)
+                    for found in effects(of)
                 ]
-                rows.append([f"{plan.removeprefix('rate_')}{part} ({len(figures)})", name.replace("_", "-"), *shown])
+                rows.append([f"{plan.removeprefix('rate_')}{part} ({len(of)})", name.replace("_", "-"), *shown])
     return rows
-
-
-def _named(cell: Cell) -> str:
-    return f", {cell.passes} pass{'es' if cell.passes > 1 else ''}{', hard negatives' if cell.hard else ''}"
